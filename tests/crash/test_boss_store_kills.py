@@ -42,7 +42,7 @@ asyncio.run(main(sys.argv[1], int(sys.argv[2])))
 
 
 def _run_and_kill(folder: Path, first: int, acknowledged: int) -> dict[str, int]:
-    """Kill it when so many are acknowledged; returns the last of each session."""
+    """Kill it when this many are acknowledged; returns the last of each session."""
     process = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM, str(folder), str(first)], stdout=subprocess.PIPE, env=os.environ
     )

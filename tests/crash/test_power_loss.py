@@ -1,4 +1,4 @@
-"""The power goes at any instant: with all that was not synced gone, nothing accepted is lost.
+"""The power goes at any instant: with everything that was not synced gone, nothing accepted is lost.
 
 And the proof that this test sees: the same with one fsync taken out of the program, or put too late.
 """

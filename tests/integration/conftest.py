@@ -11,7 +11,7 @@ from support.boss import RunningBoss
 from support.commands import Commands
 from support.hooks import Box
 from support.print_calls import Calls
-from support.queue import Ranch
+from support.queue_bench import Ranch
 from support.tmux_attention import TmuxBench
 
 
@@ -51,7 +51,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBoss]:
 
 @pytest.fixture
 def down(tmux: TmuxBench, remuda: Commands) -> Ranch:
-    """Sessions in a tmux with somebody in front of it, and no boss."""
+    """Sessions in a tmux with someone in front of it, and no boss."""
     return Ranch(tmux, remuda)
 
 

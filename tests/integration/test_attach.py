@@ -61,6 +61,19 @@ def test_attach_shows_the_screen_and_a_bar(remuda: Commands, pane: Pane) -> None
     assert pane.ask("alternate_on") == ["1"]
 
 
+@pytest.mark.parametrize(("typed", "shown"), [("", "two"), ("2", "one"), ("first", "one")])
+def test_attach_without_a_name_asks_which_of_several(
+    remuda: Commands, pane: Pane, typed: str, shown: str
+) -> None:
+    remuda.start("first", "--", "sh", "-c", "echo one; exec cat")
+    remuda.start("second", "--", "sh", "-c", "echo two; exec cat")
+    pane.enter(f"{REMUDA} attach")
+    lines = pane.until_shows("Attach to number or name [1]:")
+    assert [line.split() for line in lines if line.strip()[:1].isdigit()] == [["1", "second"], ["2", "first"]]
+    pane.enter(typed)
+    pane.until(lambda lines: lines[0] == shown)
+
+
 def test_attach_types_into_the_program_and_shows_its_answer(remuda: Commands, pane: Pane) -> None:
     remuda.start("work", "--", "sh", "-c", "stty -echo; echo ready; while read x; do echo [$x]; done")
     attach(pane)

@@ -7,11 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from remuda.cli.picker import READ
-from remuda.tmux.panes import capture
+from remuda.cli.queue_keys import READ
 from support.commands import Commands
 from support.keeper import until
-from support.queue import Ranch, keep
+from support.queue_bench import List, Ranch
 
 # ── the status line ──
 
@@ -127,47 +126,12 @@ def test_key_tells_what_a_boss_without_tmux_cannot(down: Ranch) -> None:
 # ── popup ──
 
 
-class List:
-    """The list, in a pane of its own."""
-
-    def __init__(self, ranch: Ranch, *words: str, env: str = "LINES=99 COLUMNS=333") -> None:
-        self.pane = ranch.bench.pane("work:0.1").id
-        self._tmux = ranch.bench
-        # Variables of whoever started the server say nothing of this pane.
-        command = " ".join([f"exec env {env}", *ranch.remuda_words(), *(words or ("popup", "--inside"))])
-        self._tmux.run("set-option", "-p", "-t", self.pane, "remain-on-exit", "on")
-        self._tmux.run("respawn-pane", "-k", "-t", self.pane, command)
-        self.shows("Enter go")
-
-    def press(self, *keys: str) -> None:
-        self._tmux.run("send-keys", "-t", self.pane, *keys)
-
-    def shown(self) -> str:
-        return "\n".join(capture(self._tmux.tmux, self.pane))
-
-    def shows(self, *words: str, but: str | None = None) -> None:
-        """Until it shows all of them, and not that one."""
-
-        def look() -> bool:
-            seen = self.shown()
-            return all(word in seen for word in words) and (but is None or but not in seen)
-
-        try:
-            until(look, f"{words}")
-        except AssertionError as error:
-            raise AssertionError(f"{error}; the list shows\n{self.shown()}") from None
-
-    def shows_no(self, word: str) -> None:
-        self.shows(but=word)
-
-
-@pytest.mark.parametrize("words", [("popup", "--inside"), ("queue", "-i")])
-def test_list_in_a_terminal_shows_the_queue_and_puts_off(ranch: Ranch, words: tuple[str, ...]) -> None:
+def test_list_in_a_terminal_shows_the_queue_and_puts_off(ranch: Ranch) -> None:
     ranch.waits("engine", ranch.api, 700)
     ranch.waits("gone", "%99", 300)
     ranch.waits("lathe", "%98", 200)
     ranch.waits("pager", ranch.docs, 100)
-    popup = List(ranch, *words)
+    popup = List(ranch)
     popup.press("2")
     popup.shows("is not in a tmux pane")
     popup.press("k", "s")
@@ -227,21 +191,6 @@ def test_popup_without_a_terminal_or_a_client_is_an_error(ranch: Ranch) -> None:
     assert "no client nobody" in ranch("popup", "--client", "nobody", code=4)
 
 
-def test_queue_i_outside_tmux_attaches_a_session_here_and_goes_to_no_pane(ranch: Ranch) -> None:
-    keep(ranch, "tidy")
-    ranch.waits("engine", ranch.api)
-    listed = List(ranch, "queue", "-i", env="-u TMUX -u TMUX_PANE")
-    listed.press("g")
-    listed.shows("engine is done")
-    listed.press("Enter")
-    listed.shows("cannot be shown here")
-    listed.press("j")
-    listed.shows_no("cannot be shown here")
-    listed.press("Enter")
-    listed.shows("are you there?")
-    assert ranch.at() == ranch.home
-
-
 def test_queue_i_without_a_terminal_or_with_other_forms_is_an_error(ranch: Ranch) -> None:
     assert "needs a terminal; in a script use 'remuda queue --json'" in ranch("queue", "-i", code=4)
     for words in (["--json"], ["--watch"], ["--history"], ["--all"]):
@@ -277,7 +226,8 @@ def test_hooks_install_tmux_tells_of_keys_that_are_taken(down: Ranch) -> None:
     down.bench.run("bind-key", "S", "list-buffers")
     shown = down("hooks", "install", "--tmux", "--yes", "--conf", str(down.remuda.home / "mine.conf"))
     assert "note: this replaces the binding of prefix S: bind-key -T prefix S list-buffers" in shown
-    down("hooks", "uninstall", "--tmux", "--yes", "--conf", str(down.remuda.home / "mine.conf"))
+    shown = down("hooks", "uninstall", "--tmux", "--yes", "--conf", str(down.remuda.home / "mine.conf"))
+    assert "\nremoved ~/mine.conf\n" in shown
     assert not (down.remuda.home / "mine.conf").exists()
     assert "list-buffers" in down.bench.run("list-keys", "-T", "prefix", "S")
 

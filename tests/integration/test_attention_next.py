@@ -11,7 +11,7 @@ from remuda.errors import InvalidOptions, NotInQueue, TmuxError
 from remuda.tmux.panes import capture
 from support.commands import COMMAND, Commands
 from support.keeper import Start, until
-from support.queue import Ranch, keep
+from support.queue_bench import Ranch, keep
 from support.tmux_attention import TmuxBench
 from support.watcher import Watcher
 

@@ -1,4 +1,4 @@
-"""The commands that take somebody out of the queue, for a time or for good: skip, snooze and dismiss."""
+"""The commands that take someone out of the queue, for a time or for good: skip, snooze and dismiss."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from support.queue import Ranch
+from support.queue_bench import Ranch
 
 # ── skip ──
 
@@ -154,7 +154,7 @@ def test_verb_finds_whom_the_queue_shows_and_nobody_by_half_a_word(ranch: Ranch,
     }
     assert "session 'nobody' not found" in ranch(verb, "nobody", code=3)
     ranch.waits("engine", ranch.api, 0.0, "prompted")
-    assert "engine is not waiting; 'remuda queue --all' lists the agents that are" in ranch(
+    assert "engine is not waiting; 'remuda queue --all' lists all waiting agents, also hidden ones" in ranch(
         verb, "engine", code=3
     )
 
@@ -210,7 +210,7 @@ def test_later_hides_for_ten_minutes_or_for_a_time_and_zero_shows_again(ranch: R
 def test_later_end_makes_it_the_last_and_never_removes_it(ranch: Ranch) -> None:
     ranch.waits("engine", ranch.api, 900)
     ranch.waits("pager", ranch.docs, 800)
-    assert ranch("later", "engine", "end") == "engine is now last in the queue"
+    assert ranch("later", "engine", "end") == "engine is hidden for 30s, then last in the queue"
     assert [item["session_id"] for item in ranch.json("queue", "--all")["items"]] == ["id-pager", "id-engine"]
     assert (
         ranch("later", ranch.docs, "never")
@@ -224,7 +224,7 @@ def test_later_takes_the_beginning_of_a_name_and_asks_about_a_typing_mistake(ran
     ranch.waits("english", ranch.docs)
     assert ranch.json("later", "engi")["item"]["session_id"] == "id-engine"
     refused = ranch("later", "eng", code=2)
-    assert "several sessions begin with 'eng'; write more: engine, english" in refused
+    assert "'eng' matches 2 sessions: engine, english" in refused
     assert "session 'egnine' not found; did you mean 'engine'? 'remuda ls' lists all" in ranch(
         "later", "egnine", code=3
     )

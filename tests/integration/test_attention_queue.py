@@ -1,4 +1,4 @@
-"""Who waits, as the commands show it: queue, preview, and bootstrap for those that nobody told of."""
+"""Who waits, as the commands show it: queue, preview, and bootstrap for those that no one told of."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 
 from remuda.tmux.panes import capture
 from support.keeper import until
-from support.queue import STAY, Ranch, keep
+from support.queue_bench import STAY, Ranch, keep
 
 # ── queue ──
 
@@ -115,7 +115,7 @@ def test_preview_follows_what_changes(ranch: Ranch) -> None:
     gate.write_text("go\n")
     shown = [following.stdout.readline() for _ in range(3)]
     assert shown == [b"\f\n", b"one\n", b"two\n"]
-    # Not SIGINT: whoever runs the tests in the background may have it ignored.
+    # Not SIGINT: anyone who runs the tests in the background may have it ignored.
     following.terminate()
     assert following.wait() == -signal.SIGTERM
 

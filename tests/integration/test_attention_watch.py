@@ -10,7 +10,7 @@ from typing import Any
 
 from remuda.tmux.panes import capture
 from support.keeper import until
-from support.queue import Ranch, keep
+from support.queue_bench import Ranch, keep
 
 
 class Screen:

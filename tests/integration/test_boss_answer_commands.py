@@ -319,7 +319,7 @@ def write_policy(boss: RunningBoss, text: str = POLICY) -> None:
 
 
 def hooked(boss: RunningBoss, *what: Any) -> dict[str, Any]:
-    """Of a hook that somebody answers at once."""
+    """Of a hook that someone answers at once."""
     found: dict[str, Any] = boss.client.post("hooks", "permission", body=told(*what))
     return found
 

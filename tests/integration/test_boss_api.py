@@ -19,6 +19,7 @@ from remuda import (
     InvalidOptions,
     NotInQueue,
     NotSafe,
+    WaitTimeout,
 )
 from remuda.agents.attention import digest
 from support.boss import RunningBoss, event
@@ -140,7 +141,7 @@ def test_reply_to_a_kept_session_goes_into_its_inbox(
     assert (result.via, result.stage, result.session, result.alive) == ("inbox", "accepted", "work", True)
     assert result.id is not None
     assert post.ended(result.id).stage == "acked"
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match="pass command=True to run it"):
         api.reply("work", "/clear")
     with pytest.raises(NotInQueue):
         api.reply("nobody", "hello")
@@ -162,6 +163,20 @@ def test_async_form_does_the_same(boss: RunningBoss) -> None:
 
     with boss.holding(asked()) as hook:
         asyncio.run(work())
+        assert decision(hook) == {"behavior": "allow"}
+
+
+def test_bad_arguments_are_our_errors(boss: RunningBoss, api: Boss) -> None:
+    for call in (lambda: api.later(""), lambda: api.permission(""), lambda: api.reply("", "hi")):
+        with pytest.raises(InvalidOptions, match="is empty"):
+            call()
+    with pytest.raises(WaitTimeout, match="did not answer within 0 s"):
+        asyncio.run(AsyncBoss(folder=boss.folder.path, timeout=0).queue())
+    with boss.holding(asked()) as hook:
+        request = one_request(api)
+        with pytest.raises(InvalidOptions, match="input must be a mapping, not str"):
+            api.approve(request, input="notadict")  # type: ignore[arg-type]
+        api.approve(request)
         assert decision(hook) == {"behavior": "allow"}
 
 

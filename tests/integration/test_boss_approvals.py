@@ -50,7 +50,7 @@ class Bench:
         return post, client
 
     def asked(self, prompt: str = TOUCH, **more: Any) -> tuple[Post, KeeperClient, dict[str, Any]]:
-        """A session that asks leave, and its request in the ledger."""
+        """A session that asks for permission, and its request in the ledger."""
         post, client = self.session(**more)
         self.boss.start()
         post.put(prompt)

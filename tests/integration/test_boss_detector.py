@@ -1,4 +1,4 @@
-"""Agents without hooks in a real tmux: a title lets them take part, silence at a prompt calls somebody."""
+"""Agents without hooks in a real tmux: a title lets them take part, silence at a prompt calls someone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hook of sessions that nobody keeps, run as Claude Code runs it, with a boss and without one."""
+"""The hook of sessions that no one keeps, run as Claude Code runs it, with a boss and without one."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Hooks:
         assert self.finish(self._start([self.shell, "-c", f"{before}; {quick}"], payload, env)) == ""
 
     def _start(self, argv: list[str], payload: object, env: dict[str, str]) -> subprocess.Popen[str]:
-        with tempfile.TemporaryFile("w+") as given:  # whoever needs nothing of it need not read it
+        with tempfile.TemporaryFile("w+") as given:  # anyone who needs nothing of it need not read it
             given.write(payload if isinstance(payload, str) else json.dumps(payload))
             given.seek(0)
             process = subprocess.Popen(
@@ -377,7 +377,7 @@ def test_request_for_leave_comes_behind_the_prompt_that_lies_in_the_spool(
     (hidden := boss.folder.spool / ".prompt").write_bytes(
         b"\0" * 5 + json.dumps(payload("UserPromptSubmit", prompt="go on")).encode()
     )
-    os.link(hidden, boss.folder.spool / "1.hook")  # of which nobody tells: a look is seconds away
+    os.link(hidden, boss.folder.spool / "1.hook")  # of which no one tells: a look is seconds away
     waiting = hooks.start(PERMISSION, "--wait", "600")
     open_approval(boss)
     found = boss.client.get("queue", "history")["items"]

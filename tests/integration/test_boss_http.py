@@ -13,6 +13,7 @@ import pytest
 
 from remuda.errors import AlreadyAnswered, NotInQueue, NotSafe
 from support.boss import Answer, RunningBoss, event
+from support.boss_stream import Stream
 from support.heimdall_client import PATIENCE
 
 BASH: dict[str, Any] = {"tool": "Bash", "input": {"command": "touch a"}}
@@ -343,3 +344,28 @@ def test_answer_is_signed_with_its_channel_first(served: RunningBoss, name: str 
         answered = served.client.post("approvals", asked["id"], "answer", body={"behavior": "deny", **signed})
         assert answered["by"] == by
         hook.result(PATIENCE)
+
+
+def test_lists_and_changes_have_the_beginning_of_long_texts_if_asked(boss: RunningBoss) -> None:
+    long = "a" * 5_000_000
+    changes = Stream(boss, query="?cut=1000")
+    boss.tell(event("stopped", 1000.0, message=long, cwd="/srv", title=long))
+    given = {"command": long, "timeout": 5}
+    boss.tell(event("asked", 1001.0, session="two", tool="Bash", message="Bash: x", input=given))
+    assert changes.until("item").document["cut"] == ["message"]
+    assert len(changes.until("approval").document["input"]["command"]) < 1000
+    changes.close()
+    for path in ("/v1/queue?cut=1000", "/v1/sessions?cut=1000", "/v1/approvals?cut=1000"):
+        assert len(boss.ask("GET", path).body) < 20_000, path
+    stopped, asks = boss.client.get("queue", cut=1000)["items"]
+    assert (stopped["cut"], len(stopped["message"])) == (["message"], 1000)
+    assert (stopped["session"]["cut"], len(stopped["session"]["title"])) == (["title"], 1000)
+    assert asks["cut"] == ["detail"]
+    (request,) = boss.client.get("approvals", cut=1000)["approvals"]
+    assert (request["cut"], request["input"]["timeout"]) == (["input"], 5)
+    assert asks["detail"]["ask"] == request["id"]
+    # By itself, and in a list without the word, it has everything.
+    for whole in (boss.client.get("queue", stopped["id"]), boss.client.get("queue")["items"][0]):
+        assert (whole["cut"], whole["message"]) == ([], long)
+    assert boss.client.get("approvals", request["id"])["input"]["command"] == long
+    assert boss.ask("GET", "/v1/queue?cut=10").status == 400

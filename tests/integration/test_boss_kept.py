@@ -1,4 +1,4 @@
-"""The boss and kept sessions: each is in the queue when it needs somebody, and only then."""
+"""The boss and kept sessions: each is in the queue when it needs someone, and only then."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ import signal
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remuda.errors import BadName, InvalidOptions
+from remuda.errors import BadName, BossDown, InvalidOptions, NotSafe
 from remuda.keeper.environment import session_environment
 from remuda.untrusted import MAX_DEPTH
-from support.boss import RunningBoss, event
+from support.boss import RunningBoss, event, lasting_port
 from support.heimdall_client import PATIENCE
 from support.keeper import Kept, Start, event_named, until
 from support.watcher import Watcher
@@ -165,6 +166,71 @@ def test_request_that_was_open_when_the_boss_was_killed_is_the_same_item_for_the
         assert after[name] == before[name]
 
 
+def test_boss_that_begins_shows_no_request_that_was_decided_meanwhile(
+    boss: RunningBoss, begin: Begin
+) -> None:
+    """It serves before it has heard its keepers; a page that reconnects would see the past."""
+    boss.start(lasting_port())
+    kept, watcher = begin("a", "--permission-mode", "default", asks=True)
+    watcher.paste("RUNBASH touch made")
+    item(boss, "a", "permission")
+    port = boss.port
+    boss.end(signal.SIGKILL)
+    watcher.answer(b"1")
+    watcher.until("idle", source="hook")
+    kept.keeper.signal(signal.SIGSTOP)
+    with ThreadPoolExecutor(2) as beside:
+        started = beside.submit(boss.start, port)
+        try:
+            until(lambda: is_serving(boss), "a boss that serves")
+            queue = beside.submit(boss.client.get, "queue")
+            assert is_serving(boss)
+        finally:
+            kept.keeper.signal(signal.SIGCONT)
+        assert "permission" not in [one["reason"] for one in queue.result()["items"]]
+        started.result()
+    item(boss, "a", "stopped")
+
+
+def is_serving(boss: RunningBoss) -> bool:
+    try:
+        return bool(boss.client.get("health"))
+    except BossDown:
+        return False
+
+
+# Sets the title that says that Claude Code works, when it is told to.
+_WORKER = (
+    r"import sys; sys.stdin.readline(); print('\x1b]0;\u2802 works\x07', flush=True); sys.stdin.readline()"
+)
+
+
+def test_source_of_a_state_is_the_one_that_decides(boss: RunningBoss, start: Start) -> None:
+    """A better source confirms a state later: the state is the same, and its source is not."""
+    boss.start()
+    kept = start("a", [sys.executable, "-c", _WORKER], agent="demo", classifier="claude")
+    client, watcher = kept.hello(), Watcher(kept.hello())
+
+    def hook(name: str) -> None:
+        payload = {"session_id": "s", "cwd": "/tmp", "transcript_path": "", "hook_event_name": name}
+        client.request("hook", payload=payload)
+
+    def source(wanted: str) -> bool:
+        (found,) = boss.client.get("sessions")["sessions"]
+        return bool(found["source"] == wanted)
+
+    hook("Stop")
+    watcher.until("idle")
+    watcher.press(b"\n")
+    watcher.until("thinking", source="title")
+    until(lambda: source("title"), "the title as the source")
+    hook("UserPromptSubmit")
+    until(lambda: source("hook"), "the hook as the source")
+    found = boss.client.get("sessions", "s")
+    assert [one["source"] for one in found["evidence"] if one["decides"]] == ["hook"]
+    assert (found["session"]["agent_state"], found["session"]["source"]) == ("thinking", "hook")
+
+
 def test_interrupt_and_error_are_told(boss: RunningBoss, begin: Begin) -> None:
     boss.start()
     _, watcher = begin("a")
@@ -239,6 +305,9 @@ def test_session_at_its_trust_dialog_is_in_the_queue_until_it_is_answered(
     kept = begin()
     first = asked()
     assert states() == [("t", "waiting")]
+    with pytest.raises(NotSafe) as refused:
+        boss.client.post("approvals", first["detail"]["ask"], "answer", body={"behavior": "allow"})
+    assert refused.value.hint == "go there with 'remuda attach t'", "its hooks are not missing"
     boss.end(signal.SIGKILL)
     boss.start()
     assert asked()["id"] == first["id"]

@@ -32,7 +32,7 @@ def stop(session: str, at: float, **facts: Any) -> Any:
 
 @pytest.fixture
 def up(remuda: Commands, boss: RunningBoss) -> Commands:
-    """The command line beside a boss that runs."""
+    """The command line next to a boss that runs."""
     assert boss.folder.path == remuda.home / "boss"
     return remuda
 
@@ -42,7 +42,7 @@ def up(remuda: Commands, boss: RunningBoss) -> Commands:
 
 def test_default_port_in_use_is_replaced_by_a_free_one_and_said(remuda: Commands) -> None:
     with socket.socket() as other:
-        with contextlib.suppress(OSError):  # somebody else has it: the same to the boss
+        with contextlib.suppress(OSError):  # someone else has it: the same to the boss
             other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             other.bind(("127.0.0.1", 4127))
             other.listen()
@@ -189,11 +189,17 @@ def test_up_detach_status_and_down(remuda: Commands) -> None:
         assert told["url"].endswith(f":{status['port']}")
         text = remuda("status").out
         assert "\nwaiting    0\n" in text
-        assert "\nsources    spool, kept, reconcile, detector, silence: running\n" in text
+        assert (
+            "\nsources    spool, kept, reconcile, detector, silence, usage, messages, plans: running\n"
+            in text
+        )
         assert "\nhooks      none; 'remuda setup boss' lets" in text
         remuda("hooks", "install", "--boss", "--yes")
         assert re.search(r"^hooks      \d+ in ~/\.claude/settings\.json$", remuda("status").out, re.MULTILINE)
         assert "the boss is already running" in remuda.refused("up", "--detach", "--port", "0", code=5)
+        again = remuda("boss", "up", "--detach").out
+        assert again == f"the boss is already running at {told['url']}; nothing to do\n"
+        assert json.loads(remuda("boss", "up", "--detach", "--json").out)["pid"] == told["pid"]
         assert f"pid {told['pid']}" in remuda("down").out
         assert process.ended()
     finally:
@@ -265,6 +271,7 @@ def test_install_writes_a_unit_and_shows_it_and_uninstall_removes_it(remuda: Com
     remuda("up", "--uninstall")
     assert not path.exists()
     remuda.refused("up", "--uninstall", code=2)
+    path.parent.mkdir(parents=True)  # it was made for the unit, and is gone with it
     path.write_text("somebody's own")
     assert "not written by Remuda" in remuda.refused("up", "--install", code=2)
     assert "not written by Remuda" in remuda.refused("up", "--uninstall", code=2)

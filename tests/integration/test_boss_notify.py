@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from remuda.boss.notices.notification import read_settings
+from remuda.boss.notices.notify_file import read_settings
 from support.boss import RunningBoss, event
 from support.commands import Commands
 from support.heimdall_client import PATIENCE
@@ -149,10 +149,10 @@ def test_notices_are_posted_as_the_guide_writes_them(boss: RunningBoss, receiver
     write_settings(boss, "threshold = 0\n" + "\n".join(here))
     with boss.holding(told()) as hook:
         got = {one.path.split("/")[1]: one for one in (receiver.next(), receiver.next(), receiver.next())}
-        ntfy = got["my-secret-topic"]
-        link = ntfy.headers["Click"]
-        assert ntfy.headers["Title"] == "srv: permission"
-        assert ntfy.body == "Bash: echo '<b>'"
+        own = got["agents"]
+        assert own.headers["X-Reason"] == "permission"
+        title, message, link = own.body.splitlines()
+        assert (title, message) == ("srv: permission", "Bash: echo '<b>'")
         assert json.loads(got["services"].body)["text"] == f"*srv: permission*\nBash: echo '<b>'\n{link}"
         assert json.loads(got["bot123456:TOKEN"].body)["chat_id"] == 42
         secret = link.rpartition("/")[2]
@@ -162,7 +162,7 @@ def test_notices_are_posted_as_the_guide_writes_them(boss: RunningBoss, receiver
         assert b"<h1>srv requests permission: Bash</h1>" in page.body
         assert b"&lt;b&gt;" in page.body
         assert b"<b>'" not in page.body
-        # Whoever previews links looks at them, in all sorts of ways: that is no answer.
+        # Anyone who previews links looks at them, in all sorts of ways: that is no answer.
         for method, path in [("GET", f"{secret}?utm_source=chat&behavior=allow"), ("HEAD", secret)]:
             assert boss.ask(method, f"/v1/answer/{path}", token=None).status in (200, 405)
         form = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -481,7 +481,7 @@ def test_desktop_is_told_text_and_no_markup(desktop: Path, boss: RunningBoss) ->
 def test_notify_test_sends_to_each_receiver_and_says_what_became_of_it(
     remuda: Commands, receiver: Receiver, tmp_path: Path
 ) -> None:
-    assert "no one is notified" in remuda("notify").out
+    assert remuda("notify").out.startswith("no one is notified: ~/.config/remuda/notify.toml not found\n")
     program = tmp_path / "bin" / "notify-send"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/shown\n')
@@ -494,7 +494,7 @@ def test_notify_test_sends_to_each_receiver_and_says_what_became_of_it(
     env = {"PATH": f"{program.parent}:{os.environ['PATH']}"}
     assert remuda("notify", "--test", env=env).out.splitlines() == [
         "ok    the desktop accepted the test notice",
-        f"ok    {receiver.url} accepted the test notice",
+        f"ok    {receiver.url} accepted the test notice (status 200)",
     ]
     assert "This is a test notice" in receiver.next().body
     assert "test: stopped" in (tmp_path / "shown").read_text()

@@ -1,4 +1,4 @@
-"""The boss and agents that nobody keeps and whose hooks do not tell: their files, processes and panes do."""
+"""The boss and agents that no one keeps and whose hooks do not tell: their files, processes and panes do."""
 
 from __future__ import annotations
 

@@ -342,7 +342,7 @@ def test_doctor_tells_whether_the_boss_runs_and_what_is_left_for_it(
     remuda: Commands, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMUX_TMPDIR", str(home))
-    assert findings(remuda) == {}  # nobody uses one
+    assert findings(remuda) == {}  # no one uses one
     with closing(RunningBoss(home)) as boss:
         boss.start()
         pid = boss.process.pid if boss.process else 0

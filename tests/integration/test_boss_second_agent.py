@@ -16,7 +16,14 @@ import pytest
 from remuda import agents
 from remuda.agents.attention import Event, EventKind
 from remuda.agents.plain import PlainAgent
-from remuda.agents.sources import AgentSources, BackgroundJob, PermissionReader, ReadFile, RegistryEntry
+from remuda.agents.sources import (
+    AgentSources,
+    BackgroundJob,
+    ConversationReader,
+    PermissionReader,
+    ReadFile,
+    RegistryEntry,
+)
 from remuda.agents.state import Source
 from remuda.boss.answers.decision import read_decision
 from remuda.boss.answers.idle_proof import check_registry
@@ -65,6 +72,7 @@ class PonyPermissions:
 class PonySources:
     agent = "pony"
     permissions: PermissionReader = PonyPermissions()
+    conversations: ConversationReader | None = None
 
     def hook_events(
         self,

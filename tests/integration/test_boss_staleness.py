@@ -1,6 +1,6 @@
-"""How late the boss may be: a change is heard of though nobody looks, and found by a look where nobody tells.
+"""How late the boss may be: a change is heard of though no one looks, and found by a look where no one tells.
 
-No time is measured. A look comes once in an hour, or nobody is told of anything: what arrives all the same
+No time is measured. A look comes once in an hour, or no one is told of anything: what arrives all the same
 came by the other way, and how long that takes is what the guide says.
 """
 
@@ -97,7 +97,7 @@ def test_what_a_hook_tells_is_known(tmp_path: Path, polling: PollSettings) -> No
     asyncio.run(work())
 
 
-# ── agents that nobody keeps and whose hooks do not tell ──
+# ── agents that no one keeps and whose hooks do not tell ──
 
 
 class Agent:

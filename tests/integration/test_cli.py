@@ -20,7 +20,7 @@ from support.keeper import output_until
 def test_command_on_an_unknown_session_is_refused(remuda: Commands, words: list[str]) -> None:
     command, *more = words
     said = remuda.refused(command, "nope", *more, code=3)
-    assert said == "session 'nope' not found; 'remuda ls' lists all"
+    assert said == "session 'nope' not found; 'remuda ls --all' lists all"
 
 
 def test_logs_of_an_unknown_session_are_refused(remuda: Commands) -> None:
@@ -57,7 +57,11 @@ def test_attach_without_a_terminal_is_refused_and_says_what_else_there_is(remuda
         (["boss", "start"], "no such command 'start'; did you mean 'up'? usage: remuda boss "),
         (["inbox", "list"], "no such command 'list'; did you mean 'ls'? usage: remuda inbox "),
         (["setup", "inbox"], "no inbox given; name its file: --inbox PATH"),
-        (["dashboard"], "unknown command 'dashboard'; did you mean 'queue --watch'?"),
+        (["logs", "x", "-n", "x"], "'x' is not an integer; usage: remuda logs "),
+        (["logs", "x", "-n", "-4"], "-4 is less than 0; usage: remuda logs "),
+        (["logs", "--since", "5"], "no such option '--since'; usage: remuda logs "),
+        (["logs", "--line", "5"], "no such option '--line'; did you mean '--lines'? usage: remuda logs "),
+        (["dashboard"], "unknown command 'dashboard'; did you mean 'dash'?"),
         (["help", "snd"], "command or topic 'snd' not found; did you mean 'send'?"),
         (["completion"], "no shell given; for example: remuda completion "),
         (["--bogus"], "no such option"),
@@ -102,7 +106,9 @@ def wait_for_connection(folder: Path, process: subprocess.Popen[bytes]) -> None:
     raise AssertionError("ended before it was connected")
 
 
-@pytest.mark.parametrize("words", [["ls"], ["ls", "--json"], ["status", "work"], ["screen", "work"]])
+@pytest.mark.parametrize(
+    "words", [["ls"], ["ls", "--json"], ["status", "work"], ["screen", "work"], ["--help"], ["-V"]]
+)
 def test_broken_pipe_is_silent(remuda: Commands, words: list[str]) -> None:
     remuda.start("work", "--", "sh", "-c", "seq 100; exec cat")
     read, write = os.pipe()
@@ -112,6 +118,57 @@ def test_broken_pipe_is_silent(remuda: Commands, words: list[str]) -> None:
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def run_with_full_disk(remuda: Commands, *words: str, stream: str = "stdout") -> tuple[int, str]:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*COMMAND, *words],
+            env=remuda.env,
+            cwd=remuda.cwd,
+            stdin=subprocess.DEVNULL,
+            check=False,
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: full},  # type: ignore[call-overload]
+        )
+    return done.returncode, (done.stderr or b"").decode()
+
+
+LOST = "standard output cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize("more", [[], ["--wait"], ["--json"]])
+def test_send_whose_output_is_lost_says_that_the_message_was_accepted(
+    remuda: Commands, more: list[str]
+) -> None:
+    remuda.start("work", "--agent", "demo")
+    code, complaint = run_with_full_disk(remuda, "send", "work", "hi", *more)
+    (message,) = remuda.json("messages", "work")
+    assert (code, complaint) == (1, f"remuda: {message['id']} was accepted, but {LOST}")
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_lost_output_of_what_was_done_says_that_it_was_done(remuda: Commands, more: list[str]) -> None:
+    start = ("start", "work", "--agent", "demo", "--detach", *more)
+    assert run_with_full_disk(remuda, *start) == (1, f"remuda: work was started, but {LOST}")
+    code, complaint = run_with_full_disk(remuda, "inbox", "put", "work", "hi", *more)
+    (message,) = remuda.json("messages", "work")
+    assert (code, complaint) == (1, f"remuda: {message['id']} was accepted, but {LOST}")
+
+
+@pytest.mark.parametrize("words", [["-V"], ["--help"], ["ls"]])
+def test_lost_output_is_one_line_and_no_traceback(remuda: Commands, words: list[str]) -> None:
+    assert run_with_full_disk(remuda, *words) == (1, f"remuda: {LOST}")
+
+
+def test_lost_error_message_keeps_the_exit_code(remuda: Commands) -> None:
+    assert run_with_full_disk(remuda, "show", "zzz", stream="stderr")[0] == 3
+
+
+def test_terminal_without_a_type_gets_no_colours(remuda: Commands) -> None:
+    remuda.env["TERM"] = ""
+    assert b"\x1b[" not in on_a_terminal(remuda, "help")
+    del remuda.env["TERM"]
+    assert b"\x1b[" not in on_a_terminal(remuda, "help")
 
 
 def on_a_terminal(remuda: Commands, *words: str) -> bytes:

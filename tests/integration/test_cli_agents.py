@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sys
 from collections.abc import Iterator
@@ -49,7 +50,7 @@ def test_the_beginning_of_several_names_is_refused(work: Commands) -> None:
     work.start("word", "--", "cat")
     for words in (["show"], ["send", "wor", "x"], ["inbox", "ls"], ["logs"], ["resize", "wor", "80x24"]):
         said = work.refused(*(words if "wor" in words else [*words, "wor"]), code=2)
-        assert said == "'wor' is the beginning of 2 session names; type more of it: word, work"
+        assert said == "'wor' matches 2 sessions: word, work"
 
 
 def test_a_name_with_a_typing_mistake_is_answered_with_the_name_that_was_meant(work: Commands) -> None:
@@ -76,6 +77,11 @@ def test_the_beginning_of_a_session_name_and_of_a_message_is_refused(remuda: Com
         f"'m' is the beginning of a session name and of a message id; type more of it: main, {message}"
     )
     assert remuda("cancel", message[:8]).out == f"{message}: cancelled before the agent saw it\n"
+
+
+def test_messages_shows_when_a_delayed_message_is_due(work: Commands) -> None:
+    work("send", "work", "hello", "--delay", "2h")
+    assert re.search("accepted, due in (1h59m|2h00m) ", work("messages").out)
 
 
 # ── ls and --format ──

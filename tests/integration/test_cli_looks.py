@@ -51,6 +51,10 @@ def test_terminal_that_knows_only_letters_gets_only_letters(remuda: Commands) ->
         terminal.interrupt()
 
 
+def test_dash_on_a_terminal_that_cannot_draw_says_so(remuda: Commands) -> None:
+    assert "TERM is 'dumb'; use 'remuda queue'" in remuda.refused("dash", code=4, env={"TERM": "dumb"})
+
+
 def test_error_is_red_on_a_terminal(remuda: Commands) -> None:
     assert shown_by(remuda, "status", "nope")[1].startswith(
         b"\x1b[31mremuda:\x1b[0m session 'nope' not found"
@@ -67,7 +71,16 @@ def test_list_shows_what_an_agent_said_last_and_for_what_it_waits(remuda: Comman
         return bool(remuda.json("ls")[0]["state"] == "waiting_permission")
 
     until(waits, "the dialog")
-    assert "PermissionRequest Bash" in remuda("ls").out
+    row = remuda("ls").out.splitlines()[1]
+    assert "waiting_permission" in row
+    assert "REPLY#1 to: are you there?" in row, "the agent's last message, and no name of a hook"
+
+
+def test_list_of_a_working_agent_names_no_hook(remuda: Commands) -> None:
+    remuda.start("work", "--agent", "demo")
+    remuda("send", "work", "SLOW 600 x")
+    until(lambda: remuda.json("ls")[0]["state"] in ("thinking", "streaming"), "the turn")
+    assert remuda("ls").out.splitlines()[1].endswith("  ~/cwd")
 
 
 def test_names_alone_are_listed_for_scripts(remuda: Commands) -> None:
@@ -104,15 +117,75 @@ def test_session_is_found_by_the_beginning_of_its_name_or_by_none(remuda: Comman
     assert remuda.json("status", "eng")["name"] == "engine"
     assert "did you mean 'docs'?" in remuda.refused("status", "dosc", code=3)
     remuda.start("endless", "--", "cat")
-    assert "type more of it: endless, engine" in remuda.refused("status", "en", code=2)
+    assert "'en' matches 2 sessions: endless, engine" in remuda.refused("status", "en", code=2)
     remuda("kill", "endless")
     with Terminal(remuda, "attach") as terminal:
+        terminal.until(b"Attach to number or name [1]: ")
+        terminal.type(b"\r")  # Enter takes the session that was started last
         terminal.until(b"here")
         terminal.type(b"\x1c")
         assert terminal.end() == 0
-    remuda.refused("kill", "eng", code=3)  # what ends or types wants the whole name
+    remuda.refused("kill", "eng", code=3)  # what ends or types wants the complete name
     remuda("kill", "--all")
     assert remuda.refused("attach", code=3).startswith("no session is running; start one with: ")
+
+
+def test_unknown_pane_is_an_error_about_the_pane(remuda: Commands) -> None:
+    assert "pane '%99' has no agent that the boss knows" in remuda.refused("show", "%99", code=3)
+
+
+def test_prompt_without_quotes_is_an_error_that_says_so(remuda: Commands) -> None:
+    for words in (["send"], ["inbox", "put"], ["reply"]):
+        said = remuda.refused(*words, "work", "look", "at", "this", code=2)
+        assert "put a prompt of several words in quotes" in said
+    assert "quotes" not in remuda.refused("kill", "--grace", "x", code=2)
+
+
+# ── completion ──
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("help tu", ["tutorial"]),
+        ("help sen", ["send"]),
+        ("help boss ", ["up", "down", "status", "token"]),
+        ("help ls ", []),
+        ("later work n", ["never"]),
+    ],
+)
+def test_words_that_a_command_takes_are_completed(remuda: Commands, words: str, wanted: list[str]) -> None:
+    line = f"remuda {words}"
+    env = {"_REMUDA_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    assert [one.partition(",")[2] for one in remuda(env=env).out.split()] == wanted
+
+
+# ── Ctrl-C ──
+
+
+def test_question_that_is_interrupted_ends_its_line(remuda: Commands) -> None:
+    remuda.start("a", "--", "cat")
+    with Terminal(remuda, "kill", "--all") as terminal:
+        terminal.until(b"[y/N]: ")
+        terminal.interrupt()
+        assert terminal.end() == 130
+    assert terminal.seen.endswith(b"\r\n")
+
+
+def test_wait_that_is_interrupted_says_what_becomes_of_the_message(remuda: Commands) -> None:
+    remuda.start("work", "--agent", "demo")
+    first = remuda.json("send", "work", "SLOW 600 x")["id"]
+    second = remuda.json("send", "work", "hello")["id"]
+    for message, wanted in (
+        (first, f"the agent still works on message {first}; 'remuda cancel {first}' interrupts it"),
+        (second, f"message {second} stays in the inbox; 'remuda cancel {second}' cancels it"),
+    ):
+        until(lambda: remuda.json("receipt", first)["stage"] == "recorded", "the turn")
+        with Terminal(remuda, "messages", message, "--wait") as terminal:
+            terminal.until(message.encode())
+            terminal.interrupt()
+            assert terminal.end() == 130
+        assert wanted.encode() in terminal.seen
 
 
 # ── ending all ──
@@ -158,8 +231,8 @@ def test_messages_are_listed_with_their_last_step_the_newest_last(sent: tuple[Co
     assert [row.split()[0] for row in rows] == ids
     assert [row.split()[1] for row in rows] == ["work"] * 3
     assert re.search(r"acked \d+s ago +hello$", rows[0])
-    assert rows[1].endswith("never mind  (taken back)")
-    assert re.search(r"accepted +later …$", rows[2])
+    assert rows[1].endswith("(taken back) never mind")
+    assert re.search(r"accepted, due in (59m|1h00m) +later …$", rows[2])
     assert [one["stage"] for one in remuda.json("messages", "work")] == ["acked", "dropped", "accepted"]
     assert [one["id"] for one in remuda.json("messages", "--waiting")] == ids[2:]
     assert [one["id"] for one in remuda.json("messages", "--dead")] == ids[1:2]
@@ -205,7 +278,10 @@ def test_wait_that_gives_up_says_what_the_message_waits_for(remuda: Commands) ->
     remuda("send", "work", "first")
     until(lambda: remuda.json("status", "work")["delivery"]["held"], "the keeper's reason")
     said = remuda.refused("send", "work", "hi", "--wait", "--timeout", "1", code=124)
-    assert "it is accepted: the agent asks whether this folder is trusted: attach and answer" in said
+    assert (
+        "its last step is `accepted`: the agent asks whether this folder is trusted: attach and answer"
+        in said
+    )
 
 
 def test_no_messages_say_how_to_send_one(remuda: Commands) -> None:

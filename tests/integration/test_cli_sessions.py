@@ -21,7 +21,7 @@ LIVELY = ("--idle-threshold-ms", "600000")
 
 
 def test_ls_of_nothing_says_how_to_begin(remuda: Commands) -> None:
-    assert remuda("ls").out == "no sessions; start one with: remuda start NAME -- COMMAND\n"
+    assert remuda("ls").out == "no sessions; start one with: remuda start NAME --agent claude\n"
     assert remuda.json("ls") == []
 
 
@@ -170,7 +170,7 @@ def test_kill_of_several_ends_all_that_there_are(remuda: Commands) -> None:
         remuda.start(name, "--", "cat")
     done = remuda("kill", "a", "nope", "b", "a", code=3)
     assert done.out.splitlines() == ["a ended", "b ended"]
-    assert done.err == "remuda: session 'nope' not found; 'remuda ls' lists all\n"
+    assert done.err == "remuda: session 'nope' not found; 'remuda ls --all' lists all\n"
 
 
 def test_kill_all_ends_every_session(remuda: Commands) -> None:
@@ -209,7 +209,7 @@ def test_kill_of_a_session_whose_keeper_hangs_says_what_ends_it(remuda: Commands
 
 def test_kill_with_a_grace_that_is_meant_as_for_ever_ends_the_program(remuda: Commands) -> None:
     remuda.start("work", "--", "cat")
-    assert remuda("kill", "--grace", "1e300", "work").out == "work ended\n"
+    assert remuda("kill", "--grace", "1000000000", "work").out == "work ended\n"
 
 
 @pytest.mark.parametrize(

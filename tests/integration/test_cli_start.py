@@ -200,7 +200,7 @@ def test_config_named_and_missing_is_refused(remuda: Commands) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["start"], 2, "missing argument 'NAME'; usage: remuda start "),
+        (["start"], 2, "nothing to start; give --agent, or a NAME and a command: remuda start NAME -- CMD"),
         (["start", "work"], 2, "nothing to run; give a command after '--'"),
         (["start", "work", "--agent", "simple"], 2, "nothing to run"),
         (["start", "work", "--agent", "clever"], 2, "'clever' is not one of"),
@@ -246,7 +246,9 @@ def test_start_in_a_folder_that_is_not_writable_is_refused(remuda: Commands) -> 
 
 def test_start_where_the_folder_cannot_be_made_is_refused(remuda: Commands) -> None:
     said = remuda.refused("start", "work", "--", "cat", code=4, env={"REMUDA_HOME": "/dev/null"})
-    assert said == "cannot use folder /dev/null/sessions: Not a directory"
+    assert said == (
+        "cannot use folder /dev/null/sessions: Not a directory; set REMUDA_HOME to a folder of yours"
+    )
 
 
 def test_start_in_a_folder_of_another_user_is_refused(remuda: Commands) -> None:
@@ -271,3 +273,14 @@ def test_files_of_a_session_are_private_whatever_the_umask(remuda: Commands) -> 
     assert stat.S_IMODE(remuda.sessions.stat().st_mode) == 0o700
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in remuda.sessions.iterdir()}
     assert modes == dict.fromkeys(["work.sock", "work.pid", "work.log", "work.json", "work.history"], 0o600)
+
+
+def test_start_without_a_name_takes_a_free_one_of_the_folder_or_the_agent(remuda: Commands) -> None:
+    odd = remuda.home / "an odd name"
+    odd.mkdir()
+    names = [
+        remuda.json("start", "--agent", "demo", "--detach", *more)["name"]
+        for more in ([], [], ["--cwd", str(odd)])
+    ]
+    assert names == ["cwd", "cwd-2", "demo"]
+    assert "--resume needs the NAME" in remuda.refused("start", "--resume", code=2)

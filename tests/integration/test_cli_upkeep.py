@@ -103,9 +103,13 @@ def test_clean_in_a_folder_with_other_things_leaves_them(remuda: Commands) -> No
     assert len(list(folder.iterdir())) == 6
 
 
-@pytest.mark.parametrize("duration", ["0s", "5", "5w", "-1h"])
+@pytest.mark.parametrize("duration", ["0s", "0", "5w", "-1h"])
 def test_clean_with_a_bad_duration_is_refused(remuda: Commands, duration: str) -> None:
     remuda.refused("clean", "--older-than", duration, code=2)
+
+
+def test_clean_takes_seconds_without_a_unit(remuda: Commands) -> None:
+    assert remuda("clean", "--older-than", "90").out.startswith("nothing to clean")
 
 
 # ── doctor ──
@@ -204,6 +208,8 @@ def test_demo_runs_to_its_end_and_leaves_nothing(remuda: Commands) -> None:
     for shown in (
         "waiting_permission",
         "made-by-the-agent",
+        "$ remuda messages m",
+        "$ remuda show tour --explain",
         "tour ended",
         "End of the tour",
     ):
@@ -285,7 +291,7 @@ def test_version_names_all_that_matters(remuda: Commands) -> None:
 def test_help_of_every_command_has_an_example(remuda: Commands, name: str) -> None:
     out = remuda(name, "--help").out
     assert f"Usage: remuda {name}" in out
-    assert re.search(rf"Examples?:\n +remuda {name}", out)
+    assert re.search(rf"Examples?:\n +remuda (boss )?{name}", out)  # 'up' is also 'boss up'
 
 
 def test_help_of_start_names_the_permission_mode_of_claude_code(remuda: Commands) -> None:
@@ -297,3 +303,5 @@ def test_help_lists_every_command_with_or_without_being_asked(remuda: Commands) 
     out = remuda("help", "--all").out
     for name in ALL_COMMANDS:
         assert re.search(rf"^  {name} +\w", out, re.MULTILINE)
+    assert "'remuda help --all' lists all commands" in remuda().out
+    assert "help --all" not in out, "a page does not point to itself"

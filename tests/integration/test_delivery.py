@@ -14,7 +14,7 @@ from remuda.paths import SessionPaths
 from remuda.testing.scripted_agent.probe import whole_records
 from remuda.turns.following import SUBMIT_TIMEOUT
 from support.delivery import Bench, answer, attempts, busy, idle, in_flight, pause
-from support.keeper import Start, event_named, until
+from support.keeper import Start, event_named, until, until_equal
 from support.messages import CHAIN, stages, step
 
 ESC = b"\x1b"
@@ -38,6 +38,16 @@ def test_message_goes_through_the_whole_chain_and_its_answer_is_in_the_outbox(be
     assert step(found, "ended")["end"] == "answered"
     assert step(found, "acked")["attempt"] == len(attempts(found))
     assert bench.prompts(post) == ["hello"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="NOT TESTED: needs /proc")
+def test_keeper_that_delivered_has_not_loaded_openssl(bench: Bench) -> None:
+    """It would cost each session 5 MB."""
+    post = idle(bench.start())
+    post.send("hello")
+    maps = Path(f"/proc/{post.client.describe()['keeper_pid']}/maps").read_text()
+    assert "python" in maps
+    assert "libcrypto" not in maps
 
 
 def test_enter_that_the_agent_lost_is_pressed_again_and_not_after_a_timeout(bench: Bench) -> None:
@@ -209,7 +219,7 @@ def test_keys_of_a_human_are_held_while_a_message_is_handed_over(bench: Bench) -
     post.watcher.press(b"words")
     go_on()
     assert stages(post.ended(message)) == CHAIN
-    until(lambda: post.draft() == "my own words", "the draft")
+    until_equal(post.draft, "my own words", "the draft")
     assert bench.typed().endswith(b"\x1b[200~the message\x1b[201~\rmy own words")
     assert bench.prompts(post) == ["the message"]
 
@@ -222,7 +232,7 @@ def test_keys_of_a_human_do_not_reach_the_agent_before_it_took_the_message(bench
 
     def arrived() -> bool:
         seen = b"my own words" in bench.typed()
-        assert not (seen and stages(post.trace(message))[-1] == "written")
+        assert not seen or (bench.folder / "started").exists()
         return seen
 
     until(arrived, "the words of the human")
@@ -231,8 +241,9 @@ def test_keys_of_a_human_do_not_reach_the_agent_before_it_took_the_message(bench
 
 
 def slow_start(bench: Bench, seconds: int) -> str:
-    """Settings with a hook that delays the agent's first turn, but not its composer."""
-    hook = {"hooks": [{"type": "command", "command": f"sleep {seconds}"}]}
+    """Settings with a hook that delays the agent's first turn, but not its composer. Its end makes a file."""
+    command = f"sleep {seconds}; touch {bench.folder / 'started'}"
+    hook = {"hooks": [{"type": "command", "command": command}]}
     path = bench.folder / "slow.json"
     path.write_text(json.dumps({"hooks": {"SessionStart": [hook]}}))
     return str(path)
@@ -241,12 +252,25 @@ def slow_start(bench: Bench, seconds: int) -> str:
 def test_draft_is_waited_for_then_laid_aside_and_comes_back(bench: Bench) -> None:
     post = idle(bench.start(draft_patience=8.0))
     post.watcher.press(b"half a thought")
-    until(lambda: post.draft() == "half a thought", "the draft")
+    until_equal(post.draft, "half a thought", "the draft")
     message = post.put("the message")
     post.held("a draft is in the composer")
     assert stages(post.ended(message)) == CHAIN
-    until(lambda: post.draft() == "half a thought", "the draft again")
+    until_equal(post.draft, "half a thought", "the draft again")
     assert bench.prompts(post) == ["the message"]
+
+
+@pytest.mark.parametrize("keys", [b"half a thought", b"half a thought\x1b[D"], ids=["text", "and an arrow"])
+def test_draft_that_the_agent_has_not_drawn_yet_is_waited_for(bench: Bench, keys: bytes) -> None:
+    post = idle(bench.start(draft_patience=1.0))
+    resume = pause(post)
+    post.watcher.press(keys)
+    message = post.put("meanwhile")
+    post.held("the last keys are not in the composer yet")  # which still looks empty
+    resume()
+    assert stages(post.ended(message)) == CHAIN
+    until_equal(post.draft, "half a thought", "the draft again")
+    assert bench.prompts(post) == ["meanwhile"]
 
 
 def test_prompt_that_a_human_queues_behind_a_message_is_not_its_answer(bench: Bench) -> None:

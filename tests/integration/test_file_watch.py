@@ -14,7 +14,7 @@ PATIENCE = 10.0
 
 
 class Racing(Inotify):
-    """The kernel's, with somebody who makes a folder in the moment after it was looked for."""
+    """The kernel's, with someone who makes a folder in the moment after it was looked for."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ async def told():
 
 
 def with_watches(number: int, folder: Path, script: str) -> list[str]:
-    """What a script prints that may have so many watches."""
+    """What a script prints that may have this many watches."""
     limit = 'echo "$1" > /proc/sys/user/max_inotify_watches && exec "$2" -c "$3" "$4"'
     words = ["unshare", "-r", "sh", "-c", limit, "sh", str(number), sys.executable, SCRIPT + script]
     ran = subprocess.run([*words, str(folder)], capture_output=True, text=True, timeout=60)

@@ -1,4 +1,4 @@
-"""Sessions of Heimdall's supervisor: attached to, resized, ended, and sent nothing that nobody delivers."""
+"""Sessions of Heimdall's supervisor: attached to, resized, ended, and sent nothing that no one delivers."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ PATIENCE = 30.0
 CAP = "CLAUDE_CODE_STOP_HOOK_BLOCK_CAP"
 LOCAL = "settings.local.json"
 PROGRAM = Path(package.__file__).parent / "inbox" / "stop.py"
-# Of all that a user may have in there: order, odd spacing, escapes, big numbers and hooks of others.
+# Of everything that a user may have in there: order, odd spacing, escapes, big numbers and hooks of others.
 THEIRS = """{
     "model": "opus",
     "permissions": {"allow": ["Bash(git *)"], "defaultMode": "plan"},
@@ -209,9 +209,9 @@ def test_hooks_install_honours_the_moved_config_folder(remuda: Commands, box: Pa
         ('{"a": NaN}', "is not valid JSON"),
         ("// a comment\n{}", "is not valid JSON"),
         ("[]", "is not a JSON object"),
-        ('{"hooks": []}', "'hooks' in the settings is not what Claude Code expects"),
-        ('{"hooks": {"Stop": {}}}', "'Stop' in the settings is not what Claude Code expects"),
-        ('{"env": 3}', "'env' in the settings is not what Claude Code expects"),
+        ('{"hooks": []}', "settings.local.json: 'hooks' must be an object; fix it first"),
+        ('{"hooks": {"Stop": {}}}', "settings.local.json: 'Stop' must be a list; fix it first"),
+        ('{"env": 3}', "settings.local.json: 'env' must be an object; fix it first"),
         ('{"n": 1e999}', "a number that is too large"),
         ('{"a": "\xff"}'.encode("latin-1"), "is not UTF-8"),
     ],
@@ -356,11 +356,9 @@ def test_hooks_show_lists_ours_wherever_they_apply(remuda: Commands, box: Path) 
 
 
 def test_hooks_show_of_none_says_so(remuda: Commands) -> None:
-    assert remuda("hooks", "show").out == (
-        "nothing installed in the settings that apply here; "
-        "'remuda hooks install' takes --inbox PATH, --boss or --tmux\n"
-    )
-    assert remuda("hooks", "show", "--inbox").out.startswith("no inbox hook in the settings that apply here")
+    here = "in the settings that apply here; install with: remuda setup"
+    assert remuda("hooks", "show").out == f"nothing installed {here}\n"
+    assert remuda("hooks", "show", "--inbox").out == f"no inbox hook {here} inbox --inbox PATH\n"
     assert json.loads(remuda("hooks", "show", "--json").out) == []
 
 

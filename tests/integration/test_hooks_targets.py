@@ -14,7 +14,7 @@ from remuda.testing.real_cli import PlainTerminal
 from support.commands import COMMAND, Commands
 from support.keeper import until
 
-# By hand: nobody's formatter writes it so.
+# By hand: no one's formatter writes it so.
 THEIRS = """{ "model": "opus",
   "permissions": {"allow": ["Bash(git *)"],
                   "deny": []},

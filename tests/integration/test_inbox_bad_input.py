@@ -146,6 +146,26 @@ print(json.dumps({"accepted": sorted(accepted), "left": left, "outcomes": outcom
     assert max(answered.values()) == 1, answered
 
 
+def test_boss_on_a_disk_with_little_room_does_not_take_all_of_it(tmp_path: Path) -> None:
+    said = on_a_disk(
+        tmp_path,
+        ["-t", "tmpfs", "-o", "size=6m,mode=700"],
+        """
+env = {**os.environ, "REMUDA_HOME": str(folder), "TMUX_TMPDIR": str(folder)}
+def remuda(*words):
+    argv = [sys.executable, "-P", "-m", "remuda", *words]
+    return subprocess.run(argv, env=env, capture_output=True, text=True, input="")
+
+up = remuda("up", "--detach", "--port", "0")
+room = os.statvfs(folder)
+down = remuda("down")
+print(json.dumps({"up": up.returncode, "down": down.returncode, "free": room.f_bavail * room.f_frsize}))
+""",
+    )
+    assert (said["up"], said["down"]) == (0, 0)
+    assert said["free"] > 4 << 20
+
+
 def test_doctor_tells_of_a_full_disk(tmp_path: Path) -> None:
     said = on_a_disk(
         tmp_path,

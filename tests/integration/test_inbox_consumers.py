@@ -63,7 +63,7 @@ def test_take_is_not_inherited_by_a_program_that_is_started(box: Box) -> None:
         child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, close_fds=False)
     try:
         assert child.stdout is not None
-        child.stdout.readline()  # it runs: all that exec closes is closed
+        child.stdout.readline()  # it runs: everything that exec closes is closed
         assert find_consumer(box.folder) is None
     finally:
         child.kill()

@@ -90,7 +90,7 @@ def test_output_pending_at_exit_is_framed_and_whole_and_exit_is_last(start: Star
 
 @pytest.mark.soak
 def test_output_unread_when_the_program_is_long_gone_is_whole(start: Start, home: Path) -> None:
-    """The keeper is stopped until the program is dead: all that it printed still waits in the kernel."""
+    """The keeper is stopped until the program is dead: its output still waits in the kernel."""
     size = 8_000  # more than one read of a terminal gives, less than makes the program wait
     program = f"stty raw -echo; printf READY; read go <{home}/go; "
     program += f"head -c {size} /dev/zero | tr '\\0' x; printf END"

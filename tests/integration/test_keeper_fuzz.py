@@ -1,4 +1,4 @@
-"""Garbage at the socket: the keeper lives, stays small, and nobody else notices."""
+"""Garbage at the socket: the keeper lives, stays small, and no one else notices."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def spared(data: bytearray) -> bytes:
 
 
 def framed_noise(rng: random.Random, size: int) -> bytes:
-    """Random payloads in whole frames of types that take any: all of it is heard, none of it is refused."""
+    """Random payloads in complete frames of types that take any: all are heard, none is refused."""
     kinds = [kind for kind in range(256) if kind not in (0x04, 0x05, 0x10, 0x11, 0x12)]
     noise = b""
     while len(noise) < size:
@@ -92,7 +92,7 @@ def kept(start: Start) -> Iterator[Kept]:
     made = start("s", CAT, cols=80, rows=24)
     made.subscriber().read_until(b"READY")
     yield made
-    # Whatever a test sent: somebody else is served, and nothing is held for those who left.
+    # Whatever a test sent: someone else is served, and nothing is held for those who left.
     assert made.client().status().alive == 1
 
 
@@ -127,7 +127,7 @@ def test_mutated_frames_keeper_lives_and_its_memory_is_flat(kept: Kept) -> None:
     before, rng = warmed(kept), random.Random(8)
     bystander = kept.client()
     for _ in range(counts.MUTATED_FRAMES):
-        # One on each connection: a wrong length swallows all that follows it.
+        # One on each connection: a wrong length swallows everything that follows it.
         pour(kept, HELLO + mutated(rng))
     assert bystander.status().alive == 1
     unharmed(kept, *before)

@@ -114,7 +114,7 @@ def test_program_that_is_quicker_than_its_keeper_finds_its_socket(start: Start, 
 def _is_closed(reader: int) -> bool:
     try:
         return os.read(reader, 100) == b""
-    except BlockingIOError:  # somebody holds the other end
+    except BlockingIOError:  # someone holds the other end
         return False
 
 

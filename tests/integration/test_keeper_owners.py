@@ -1,4 +1,4 @@
-"""Sessions that end with whoever started them: how long they may take for that, and what they are told."""
+"""Sessions that end with their starter: how long they may take for that, and what they report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a keeper tells of a message's turn, and what clients do to it: stop it, take it back, give leave."""
+"""What a keeper reports about a message's turn, and how clients stop it, take it back or allow tools."""
 
 from __future__ import annotations
 

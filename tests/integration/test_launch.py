@@ -38,7 +38,7 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
     begun: list[subprocess.Popen[bytes]] = []
 
     def one(*words: str, **more: Any) -> subprocess.Popen[bytes]:
-        # Whoever runs the tests may have some signals ignored, and that is inherited.
+        # Anyone who runs the tests may have some signals ignored, and that is inherited.
         argv = ["env", "--default-signal=HUP,INT,TERM", *more.pop("prefix", ()), *LAUNCH, *words]
         given: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "cwd": tmp_path}
         begun.append(subprocess.Popen(argv, stderr=subprocess.PIPE, **{**given, **more}))

@@ -25,7 +25,7 @@ from support.tmux_attention import TmuxBench
 
 NOBODY = 65534
 SECRET = "sk-ant-SECRET"
-# Listens at argv[1] as another user, and writes all that it gets to its standard output.
+# Listens at argv[1] as another user, and writes everything that it gets to its standard output.
 _LISTENER = """
 import os, socket, sys
 os.setgroups([]); os.setgid(65534); os.setuid(65534); os.umask(0)

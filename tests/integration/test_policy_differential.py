@@ -16,7 +16,8 @@ import pytest
 from remuda.boss.answers.permission_policy import Policy, read_policy
 from remuda.boss.answers.policy_request import PolicyRequest
 from support import counts
-from support.shell_commands import BASH, RecordingBash, generate, generate_noise
+from support.recording_bash import BASH, RecordingBash
+from support.shell_commands import generate, generate_noise
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(3600)]
 

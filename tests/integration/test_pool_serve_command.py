@@ -87,7 +87,7 @@ def test_serve_where_others_may_write_is_refused(calls: Calls) -> None:
     (calls.home / "open").mkdir()
     (calls.home / "open").chmod(0o777)
     path = str(calls.home / "open" / "pool.sock")
-    # Below our own home it would be mended; so it is reached by another name.
+    # Below our own home it would be fixed; so it is reached by another name.
     elsewhere = {"REMUDA_HOME": str(calls.home / "elsewhere")}
     assert "other users can write" in calls.remuda.refused(
         "pool", "serve", "--socket", path, code=4, env=elsewhere
@@ -122,7 +122,7 @@ def test_serve_killed_leaves_nothing_running_and_the_next_takes_its_place(calls:
         server.process.kill()
         server.process.wait()
         assert all(agent.ended() for agent in agents)
-        assert (calls.home / "pool.sock").exists()  # nobody could remove it
+        assert (calls.home / "pool.sock").exists()  # no one could remove it
     assert "running cold" in calls.remuda("run", "hello", "--claude-binary", str(calls.binary)).err
     with serving(calls):
         assert calls.remuda("run", "hello").err == ""
@@ -217,7 +217,7 @@ def test_serve_detached_names_a_log_that_cannot_be_written(remuda: Commands) -> 
     log = remuda.home / "pool.log"
     os.mkfifo(log)
     said = remuda.refused("pool", "serve", "--detach", "--demo", code=4)
-    log.unlink()  # else whoever reads the logs after the test waits for its writer
+    log.unlink()  # else anyone who reads the logs after the test waits for its writer
     assert f"cannot write the log {log}" in said
 
 

@@ -1,4 +1,4 @@
-"""A warm agent to which something happens while nobody asks: the next request gets another, and no error."""
+"""A warm agent to which something happens while no one asks: the next request gets another, and no error."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,7 @@ from support.pool_conformance import (
     events_of,
     give_up,
     opened,
+    run_steps,
     until,
 )
 from support.print_calls import write_program
@@ -44,14 +44,6 @@ from support.warm_sessions import PrintBench, StreamBench, waking, wicked
 
 BACKGROUND = {"name": "Bash", "input": {"command": "tail -f /dev/null", "run_in_background": True}}
 AGENT = {"name": "Agent", "input": {"prompt": "look around"}}
-
-
-def run(steps: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(3 * PATIENCE):
-            await steps()
-
-    asyncio.run(bounded())
 
 
 def tool(call: dict[str, Any]) -> str:
@@ -80,7 +72,7 @@ def test_crash_in_a_turn_tells_the_code_and_the_last_words(home: Path) -> None:
                 await events_of(session, "hello")
         assert told == [caught.value.detail]
 
-    run(steps)
+    run_steps(steps)
 
 
 @pytest.mark.parametrize("bench_type", [StreamBench, PrintBench])
@@ -94,7 +86,7 @@ def test_crash_in_the_middle_of_a_line_is_a_crash(bench_type: type[StreamBench],
             assert caught.value.detail.startswith("exit:0 -- stdout: ")
             assert caught.value.detail.endswith("hal")
 
-    run(steps)
+    run_steps(steps)
 
 
 def test_holder_that_is_killed_is_a_crash_and_takes_the_agent_with_it(home: Path) -> None:
@@ -109,7 +101,7 @@ def test_holder_that_is_killed_is_a_crash_and_takes_the_agent_with_it(home: Path
             assert caught.value.detail.startswith("exit:-9")
         await until(lambda: not bench.processes(), "the end of the agent")
 
-    run(steps)
+    run_steps(steps)
 
 
 # ── coming up ──
@@ -125,7 +117,7 @@ def test_program_that_refuses_its_options_is_told_with_its_reason(home: Path) ->
         await session.close(PATIENCE)
         assert "exit:2 -- stderr: error: unknown option" in str(caught.value)
 
-    run(steps)
+    run_steps(steps)
 
 
 def test_program_that_does_not_come_up_in_time_is_ended(home: Path) -> None:
@@ -138,7 +130,7 @@ def test_program_that_does_not_come_up_in_time_is_ended(home: Path) -> None:
         await session.close(PATIENCE)
         assert not bench.processes()
 
-    run(steps)
+    run_steps(steps)
 
 
 def test_agent_that_forgets_nothing_never_comes_up(home: Path) -> None:
@@ -148,7 +140,7 @@ def test_agent_that_forgets_nothing_never_comes_up(home: Path) -> None:
             await session.open(PATIENCE)
         await session.close(PATIENCE)
 
-    run(steps)
+    run_steps(steps)
 
 
 def test_agent_sees_the_environment_that_was_asked_for_and_no_other(home: Path) -> None:
@@ -160,7 +152,7 @@ def test_agent_sees_the_environment_that_was_asked_for_and_no_other(home: Path) 
         async with opened(bench):
             pass
 
-    run(steps)
+    run_steps(steps)
     lines = (home / "agent.env").read_text().splitlines()
     seen = dict(line.split("=", 1) for line in lines if not line.startswith(("PWD", "OLDPWD", "SHLVL", "_=")))
     del bench.env["CLAUDECODE"]
@@ -187,7 +179,7 @@ def test_agent_that_does_not_stop_is_not_proven_stopped(home: Path) -> None:
             with pytest.raises(SessionDirty):
                 await session.renew(PATIENCE)
 
-    run(steps)
+    run_steps(steps)
 
 
 def test_turn_that_is_stopped_before_it_began_never_runs(home: Path) -> None:
@@ -205,7 +197,7 @@ def test_turn_that_is_stopped_before_it_began_never_runs(home: Path) -> None:
                 await session.renew(PATIENCE)
             assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
 
-    run(steps)
+    run_steps(steps)
 
 
 def test_turn_that_ended_by_itself_counts_as_stopped(home: Path) -> None:
@@ -215,7 +207,7 @@ def test_turn_that_ended_by_itself_counts_as_stopped(home: Path) -> None:
             assert await session.interrupt(PATIENCE)
             await session.renew(PATIENCE)
 
-    run(steps)
+    run_steps(steps)
 
 
 def test_question_of_a_turn_that_is_stopped_is_withdrawn(home: Path) -> None:
@@ -235,7 +227,7 @@ def test_question_of_a_turn_that_is_stopped_is_withdrawn(home: Path) -> None:
             await session.renew(PATIENCE)
             assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
 
-    run(steps)
+    run_steps(steps)
 
 
 def test_question_that_the_agent_withdraws_is_asked_no_more(home: Path) -> None:
@@ -268,7 +260,7 @@ def test_question_that_the_agent_withdraws_is_asked_no_more(home: Path) -> None:
             seen = [list(ended) async for _ in session.run(Request("r_test", "hello", decide))]
             assert seen[-1] == [asyncio.CancelledError]
 
-    run(steps)
+    run_steps(steps)
 
 
 @pytest.mark.parametrize("bench_type", [StreamBench, PrintBench])
@@ -280,7 +272,7 @@ def test_denial_that_ends_the_turn_is_told_as_aborted(bench_type: type[StreamBen
             await session.renew(PATIENCE)
             assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
 
-    run(steps)
+    run_steps(steps)
 
 
 def test_denial_that_ends_the_turn_costs_no_session(home: Path) -> None:
@@ -297,7 +289,7 @@ def test_denial_that_ends_the_turn_costs_no_session(home: Path) -> None:
             assert (await client.run("hello", **options)).text == "REPLY#1 to: hello"
             assert "remuda_pool_spawns_total 1\n" in client.metrics()
 
-    run(steps)
+    run_steps(steps)
 
 
 def test_handler_that_fails_denies_and_its_error_is_raised(home: Path) -> None:
@@ -314,7 +306,7 @@ def test_handler_that_fails_denies_and_its_error_is_raised(home: Path) -> None:
             await session.renew(PATIENCE)
         assert not (bench.folder / "made").exists()
 
-    run(steps)
+    run_steps(steps)
 
 
 # ── clearing ──
@@ -329,7 +321,7 @@ def test_clear_that_takes_too_long_is_told(home: Path) -> None:
             with pytest.raises(WaitTimeout):
                 await session.renew(0.05)
 
-    run(steps)
+    run_steps(steps)
 
 
 def test_session_that_was_not_renewed_serves_nobody(home: Path) -> None:
@@ -339,7 +331,7 @@ def test_session_that_was_not_renewed_serves_nobody(home: Path) -> None:
             with pytest.raises(SessionDirty):
                 await events_of(session, "again")
 
-    run(steps)
+    run_steps(steps)
 
 
 def test_agent_that_begins_a_turn_by_itself_is_not_handed_out(home: Path) -> None:
@@ -354,7 +346,7 @@ def test_agent_that_begins_a_turn_by_itself_is_not_handed_out(home: Path) -> Non
             pass
         await session.close(PATIENCE)
 
-    run(steps)
+    run_steps(steps)
 
 
 def test_agent_that_wakes_while_nobody_asks_is_ended(home: Path) -> None:
@@ -370,7 +362,7 @@ def test_agent_that_wakes_while_nobody_asks_is_ended(home: Path) -> None:
             await asyncio.to_thread(alarm.write_text, "")
             await until(lambda: told, "its end")
 
-    run(steps)
+    run_steps(steps)
 
 
 @pytest.mark.parametrize("call", [BACKGROUND, {"name": "CronCreate", "input": {"prompt": "x"}}])
@@ -381,7 +373,7 @@ def test_what_outlives_a_clear_makes_a_session_dirty(call: dict[str, Any], home:
             with pytest.raises(SessionDirty):
                 await session.renew(PATIENCE)
 
-    run(steps)
+    run_steps(steps)
 
 
 def test_agent_in_the_background_is_waited_for(home: Path) -> None:
@@ -394,7 +386,7 @@ def test_agent_in_the_background_is_waited_for(home: Path) -> None:
             with pytest.raises(SessionDirty):
                 await session.renew(PATIENCE)
 
-    run(steps)
+    run_steps(steps)
 
 
 def test_shell_in_the_background_is_not_waited_for_unless_the_process_does(home: Path) -> None:
@@ -405,7 +397,7 @@ def test_shell_in_the_background_is_not_waited_for_unless_the_process_does(home:
             assert "task-notification" in (await answer_of(session, tool(short))).text
             await session.renew(PATIENCE)
 
-    run(steps)
+    run_steps(steps)
 
 
 # ── what is said ──
@@ -420,7 +412,7 @@ def test_prompt_that_would_run_a_command_is_refused_and_nothing_is_lost(home: Pa
             await session.renew(PATIENCE)
             assert (await answer_of(session, "/tmp/file is a path")).text.endswith("/tmp/file is a path")
 
-    run(steps)
+    run_steps(steps)
 
 
 @pytest.mark.parametrize("bench_type", [StreamBench, PrintBench])
@@ -435,7 +427,7 @@ def test_prompt_and_answer_of_megabytes_pass(bench_type: type[StreamBench], home
             assert "".join(tokens) == events[-1].text
             assert len(events[-1].text) == 3_000_000
 
-    run(steps)
+    run_steps(steps)
 
 
 def test_junk_between_messages_is_nothing(home: Path) -> None:
@@ -451,7 +443,7 @@ def test_junk_between_messages_is_nothing(home: Path) -> None:
             assert (await answer_of(session, "hello")).text == "well"
             await session.renew(PATIENCE)
 
-    run(steps)
+    run_steps(steps)
 
 
 def test_result_in_a_last_line_without_an_end_is_an_answer(home: Path) -> None:
@@ -467,7 +459,7 @@ def test_result_in_a_last_line_without_an_end_is_an_answer(home: Path) -> None:
             with pytest.raises(SessionCrashed):
                 await session.renew(PATIENCE)
 
-    run(steps)
+    run_steps(steps)
 
 
 def test_question_that_nobody_can_answer_is_refused(home: Path) -> None:
@@ -485,7 +477,7 @@ def test_question_that_nobody_can_answer_is_refused(home: Path) -> None:
             assert reply["subtype"] == "error"
             assert reply["request_id"] == "odd"
 
-    run(steps)
+    run_steps(steps)
 
 
 def test_message_that_is_too_long_fails_the_turn(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -501,7 +493,7 @@ def test_message_that_is_too_long_fails_the_turn(home: Path, monkeypatch: pytest
             with pytest.raises(SessionDirty):
                 await session.renew(PATIENCE)
 
-    run(steps)
+    run_steps(steps)
 
 
 def test_result_of_another_prompt_is_not_taken_for_ours(home: Path) -> None:
@@ -517,7 +509,7 @@ def test_result_of_another_prompt_is_not_taken_for_ours(home: Path) -> None:
         async with opened(StreamBench(home), binary=wicked(home, script)) as session:
             assert (await answer_of(session, "hello")).text == "yours"
 
-    run(steps)
+    run_steps(steps)
 
 
 # ── the caller's process ──

@@ -28,9 +28,9 @@ from remuda.errors import (
 from remuda.inbox.journal import Inbox
 from remuda.keeper.claim import read_holder
 from remuda.paths import SessionPaths
-from remuda.pool.profile import Profile
 from remuda.pool.terminal_worker import TerminalWorker
 from remuda.pool.types import Allow, Decision, Deny, PermissionRequest, Request, Token, ToolResult
+from remuda.pool.worker import Profile
 from support.keeper import Process
 from support.keeper import until as wait_until
 from support.pool_conformance import (
@@ -66,7 +66,7 @@ def bench(home: Path) -> TerminalBench:
 
 @asynccontextmanager
 async def ready(bench: TerminalBench, **profile: Any) -> AsyncIterator[tuple[TerminalWorker, Look]]:
-    """A session, and somebody who looks at it."""
+    """A session, and someone who looks at it."""
     async with opened(bench, **profile) as session:
         assert isinstance(session, TerminalWorker)
         async with looking(session, bench.sessions) as look:
@@ -414,7 +414,7 @@ def test_api_error_is_the_agents_own_text(bench: TerminalBench) -> None:
 OWNER = """
 import asyncio, json, sys
 from pathlib import Path
-from remuda.pool.profile import Profile
+from remuda.pool.worker import Profile
 from remuda.pool.terminal_worker import TerminalWorker
 
 

@@ -1,4 +1,4 @@
-"""The stream backend beside what the CLI says: messages on standard input, and words on standard error."""
+"""The stream backend next to what the CLI says: messages on standard input, and words on standard error."""
 
 from __future__ import annotations
 

@@ -270,7 +270,7 @@ def test_what_belongs_to_a_call_that_runs_is_not_left_of_it(calls: Calls) -> Non
 
 
 def press_on(call: Call) -> tuple[int, str, str]:
-    """Somebody who presses Ctrl-C until it has ended."""
+    """Someone who presses Ctrl-C until it has ended."""
 
     def ended() -> bool:
         call.process.send_signal(signal.SIGINT)

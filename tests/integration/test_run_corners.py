@@ -26,7 +26,7 @@ def pool(remuda: Commands) -> Iterator[Path]:
 
 
 def cold(remuda: Commands) -> list[str]:
-    """Words for a run on the scripted agent, where nobody serves."""
+    """Words for a run on the scripted agent, where no one serves."""
     return ["--claude-binary", str(scripted_agent(remuda.home))]
 
 

@@ -15,7 +15,7 @@ from support.tmux import Pane, Tmux
 WHEEL_UP, WHEEL_DOWN = b"\x1b[<64;5;5M", b"\x1b[<65;5;5M"
 PAGE_UP, PAGE_DOWN, SHIFT_PAGE_UP, END = b"\x1b[5~", b"\x1b[6~", b"\x1b[5;2~", b"\x1b[F"
 HEIGHT = ROWS - 1
-# Prints 200 lines, then all that is typed, byte by byte, as `cat -v` writes it.
+# Prints 200 lines, then everything that is typed, byte by byte, as `cat -v` writes it.
 ECHOER = "stty -echo; seq -f 'line %g' 200; stty raw; printf ready; exec cat -v"
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -76,7 +78,7 @@ def test_removal_of_one_part_that_is_killed_does_not_spoil_that_of_the_other(
     settings = remuda.home / ".claude" / "settings.json"
     settings.parent.mkdir(exist_ok=True)
     settings.write_text('{ "model":"x" ,\n"hooks": {} }')
-    remuda("setup", "inbox", "--inbox", str(remuda.home / "run" / "inbox.jsonl"), "--user", env=env)
+    remuda("setup", "inbox", "--inbox", str(remuda.home / "run" / "inbox.jsonl"), "--user", "--yes", env=env)
     remuda("setup", "boss", "--yes", env=env)
     for count in (1, 2, 3):
         dies_at(count, remuda, env, "setup", "boss", "--remove", "--yes")
@@ -191,10 +193,130 @@ def test_a_settings_file_that_broke_elsewhere_does_not_stop_show_and_remove(
 ) -> None:
     elsewhere = remuda.home / "elsewhere.json"
     inbox = str(remuda.home / "run" / "inbox.jsonl")
-    remuda("setup", "inbox", "--inbox", inbox, "--settings", str(elsewhere), env=env)
+    remuda("setup", "inbox", "--inbox", inbox, "--settings", str(elsewhere), "--yes", env=env)
     remuda("setup", "--yes", env=env)
     elsewhere.write_text("<<<<<<< mine")
-    assert "boss        installed" in remuda("setup", "--show", env=env).out
-    remuda("setup", "--remove", "--yes", env=env)
-    assert "completion  not installed" in remuda("setup", "--show", env=env).out
+    shown = remuda("setup", "--show", code=1, env=env)
+    assert "boss        installed" in shown.out
+    assert "inbox       unknown: cannot read ~/elsewhere.json" in shown.out
+    removed = remuda("setup", "--remove", "--yes", code=1, env=env)
+    assert f"{elsewhere} is not valid JSON" in removed.err
+    assert "completion  not installed" in remuda("setup", "--show", code=1, env=env).out
     assert elsewhere.read_text() == "<<<<<<< mine"
+
+
+def test_settings_that_broke_after_the_install_are_reported_and_not_called_uninstalled(
+    remuda: Commands, env: dict[str, str]
+) -> None:
+    remuda("setup", "boss", "--yes", env=env)
+    settings = remuda.home / ".claude" / "settings.json"
+    settings.write_text(settings.read_text() + "}")
+    shown = remuda("setup", "--show", code=1, env=env)
+    assert "boss        unknown: cannot read ~/.claude/settings.json" in shown.out
+    assert f"{settings} is not valid JSON" in remuda("setup", "--remove", "--yes", code=1, env=env).err
+
+
+def test_damaged_marks_in_tmux_conf_do_not_stop_the_removal_of_the_rest(
+    remuda: Commands, env: dict[str, str]
+) -> None:
+    conf = remuda.home / ".tmux.conf"
+    remuda("setup", "--yes", env=env)
+    conf.write_text(conf.read_text() + "# >>> remuda >>>\n")
+    shown = remuda("setup", "--show", code=1, env=env)
+    assert "tmux        damaged\ncompletion  installed" in shown.out
+    removed = remuda("setup", "--remove", "--yes", code=1, env=env)
+    assert removed.err == (
+        f"remuda: {conf}: the marks around Remuda's lines are damaged; "
+        "keep one line '# >>> remuda >>>' and one line '# <<< remuda <<<' after it\n"
+    )
+    shown = remuda("setup", "--show", code=1, env=env)
+    assert shown.out.count("not installed") == 3
+    assert conf.exists()
+
+
+def test_removal_finds_every_tmux_conf_and_the_folder_made_for_it(
+    remuda: Commands, env: dict[str, str]
+) -> None:
+    first, second = remuda.home / ".tmux.conf", remuda.home / ".config" / "tmux" / "tmux.conf"
+    own = remuda.home / "own" / "deep" / "t.conf"
+    for path in (own, second, first):
+        remuda("setup", "tmux", "--conf", str(path), "--yes", env=env)
+    assert remuda("setup", "--show", env=env).out.count(".conf,") == 2
+    remuda("setup", "--remove", "--yes", env=env)
+    assert [one for one in (first, second.parent, own.parent.parent) if one.exists()] == []
+    assert remuda("setup", "--remove", "--yes", env=env).out == "nothing is installed\n"
+
+
+def test_removal_of_a_unit_takes_the_folders_that_were_made_for_it(
+    remuda: Commands, env: dict[str, str]
+) -> None:
+    remuda("setup", "boss", "--service", "--yes", env=env)
+    assert (remuda.home / ".config" / "systemd" / "user").exists()
+    remuda("setup", "--remove", "--yes", env=env)
+    assert not (remuda.home / ".config").exists()
+
+
+@pytest.mark.parametrize("count", range(1, 7))
+def test_removal_after_a_killed_setup_leaves_no_temporary_file_and_no_folder(
+    remuda: Commands, env: dict[str, str], count: int
+) -> None:
+    def everything() -> set[Path]:
+        return {path for path in remuda.home.rglob("*") if "__pycache__" not in str(path)}
+
+    before = everything()
+    dies_at(count, remuda, env, "setup", "--yes")
+    remuda("setup", "--remove", "--yes", env=env)
+    assert everything() == before
+
+
+def test_answer_no_leaves_the_unit_as_it_is(remuda: Commands, env: dict[str, str]) -> None:
+    unit = remuda.home / ".config" / "systemd" / "user" / "remuda-boss.service"
+    shown = answered(remuda, env, "nn", "setup", "boss", "--service")
+    assert "ExecStart=" in shown
+    assert not unit.exists()
+    remuda("setup", "boss", "--service", "--yes", env=env)
+    for words in (["setup", "boss", "--remove"], ["setup", "--remove"]):
+        assert "-ExecStart=" in answered(remuda, env, "nn", *words)
+        assert unit.exists()
+
+
+def answered(remuda: Commands, env: dict[str, str], letters: str, *words: str) -> str:
+    """Run a command on a terminal and answer each of its questions with a letter."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "remuda", *words],
+        env={**remuda.env, **env},
+        cwd=remuda.cwd,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+    )
+    os.close(slave)
+    shown, seen = b"", 0
+    with contextlib.suppress(OSError):  # Linux reports the end of the terminal as an error
+        while piece := os.read(master, 4096):
+            shown += piece
+            if shown.count(b"[y/") > seen and letters and shown.endswith(b": "):
+                seen, letter, letters = shown.count(b"[y/"), letters[0], letters[1:]
+                os.write(master, f"{letter}\n".encode())
+    os.close(master)
+    assert process.wait() == 0, shown
+    assert not letters, shown
+    return shown.decode()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--next", "Foo"], "--next: tmux has no key 'Foo'"),
+        (["--popup", "-x"], "--popup: tmux has no key '-x'"),
+        (["--next", "S"], "--next and --skip are both the key 'S'; give each its own key"),
+        (["--next", "C-g", "--return", "^g"], "--next and --return are both the key '^g'"),
+    ],
+)
+def test_setup_tmux_refuses_a_key_that_tmux_cannot_bind(
+    remuda: Commands, env: dict[str, str], words: list[str], message: str
+) -> None:
+    assert message in remuda.refused("setup", "tmux", *words, "--yes", code=2, env=env)
+    assert not (remuda.home / ".tmux.conf").exists()
+    remuda("setup", "tmux", "--next", ";", "--skip", "", "--popup", "~", "--return", "-", "--yes", env=env)

@@ -11,7 +11,7 @@ from remuda.errors import SpawnTimeout
 from remuda.keeper.claim import read_holder
 from remuda.keeper.start import start_attended, start_session
 from remuda.paths import SessionPaths
-from remuda.proctree import with_variable
+from remuda.process_table import with_variable
 from support.keeper import end_processes, make_spec, until
 
 MARK = "REMUDA_TEST_START"

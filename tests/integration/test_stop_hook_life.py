@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -29,6 +30,14 @@ def test_persist_notices_an_inbox_that_is_made_later(box: Box) -> None:
     wait_until(waiting, SYS_SIGTIMEDWAIT)
     box.put("alpha\n")
     assert box.finish(waiting).reason == "alpha"
+
+
+def test_persist_that_is_interrupted_ends_without_a_traceback(box: Box) -> None:
+    waiting = box.start("--mode", "persist")
+    wait_until(waiting, SYS_SIGTIMEDWAIT)
+    waiting.send_signal(signal.SIGINT)
+    ran = box.finish(waiting)
+    assert (ran.code, ran.out, ran.err) == (130, "", "")
 
 
 def test_persist_hands_out_a_line_that_never_ends(box: Box) -> None:

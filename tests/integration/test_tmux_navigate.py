@@ -147,7 +147,7 @@ def test_jump_from_a_zoomed_window_and_return_finds_it_zoomed(work: Work) -> Non
     work.zoom(work.low)
     work.jump(work.other)
     assert work.at() == ("other", work.other, False)
-    work.tmux.run("resize-pane", "-Z", "-t", work.low)  # unzoomed by somebody meanwhile
+    work.tmux.run("resize-pane", "-Z", "-t", work.low)  # unzoomed by someone in the meantime
     work.back()
     assert work.at() == ("work", work.low, True)
 

@@ -1,4 +1,4 @@
-"""Waiting for messages that nobody delivers, and what else is told of a session that cannot take them."""
+"""Waiting for messages that no one delivers, and what else is told of a session that cannot take them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from support.commands import COMMAND, ORDINARY, Commands, has_open
 from support.keeper import until
 
 HELD = "remuda: the message waits: session 'work' has ended; 'remuda start work --resume' brings it back\n"
-PLAIN = "session 'work' runs a plain command, which never says what it took"
+PLAIN = "session 'work' runs a plain command, which cannot confirm messages"
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def plain(remuda: Commands) -> Commands:
     return remuda
 
 
-# ── messages that nobody delivers ──
+# ── messages that no one delivers ──
 
 
 def test_send_wait_to_a_session_that_has_ended_says_that_it_is_held_and_ends_with_its_time_to_live(
@@ -269,7 +269,7 @@ def test_clean_of_an_inbox_that_is_opened_at_that_very_moment_puts_it_back(ended
 
 
 def writes_to_stdout(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it waits until somebody reads what it prints."""
+    """Whether it waits until someone reads what it prints."""
     return Path(f"/proc/{process.pid}/syscall").read_text().split()[1:2] == ["0x1"]
 
 

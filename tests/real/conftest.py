@@ -1,4 +1,4 @@
-"""The bench for tests on the real CLI: a loopback model, a made home, and nothing left behind."""
+"""The bench for tests on the real CLI: a loopback model, a made home, and nothing left over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bench itself: the real CLI on the loopback model, offline, and what the model's log tells of it."""
+"""The bench itself: the real CLI on the loopback model, offline, and what the model's log says about it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_bench_is_cut_off_from_every_network(cli: RealCli) -> None:
 
 
 def test_bench_without_a_namespace_connects_to_loopback_alone(cli: RealCli, tmp_path: Path) -> None:
-    """Proxies are all that keeps it there then, and git over ssh knows none."""
+    """Proxies are everything that keeps it there then, and git over ssh knows none."""
     calls = tmp_path / "calls"
     strace = ["strace", "-f", "-qq", "--seccomp-bpf", "-e", "trace=connect,execve", "-o", str(calls)]
     argv = [*strace, *cli.argv("--permission-mode", "default", "hello")]

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from remuda.agents.claude.attention import registry_events
-from remuda.agents.claude.sources import ClaudeSources
+from remuda.agents.claude.sources import ClaudeSources, registry_events
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 from support.boss import RunningBoss, event
@@ -233,7 +232,7 @@ def test_background_agents_are_found_answered_and_wait_without_their_process(
     boss.end(signal.SIGKILL)
     boss.start()
     assert item(boss, asks, "stopped", QUESTION)["id"] == found["id"]
-    background.run("daemon", "stop", "--any")  # and all that it keeps
+    background.run("daemon", "stop", "--any")  # and everything that it keeps
     until(lambda: [one["session_id"] for one in boss.waiting()] == ["witness"], "the end of the stopped one")
 
 

@@ -1,4 +1,4 @@
-"""What the boss relies on and nobody documents, asked of the real CLI: a test for each question.
+"""What the boss relies on and no one documents, asked of the real CLI: a test for each question.
 
 docs/why/claude-code.md has the answers in a table.
 """

@@ -137,7 +137,7 @@ def three_ask_leave(ranch: Ranch) -> dict[str, Any]:
 
 
 def the_boss_is_killed_and_work_goes_on(ranch: Ranch) -> None:
-    """One is answered at its terminal meanwhile, and one gets something to do."""
+    """One is answered at its terminal in the meantime, and one gets something to do."""
     ranch.human.press(NEXT)
     ranch.until_shown(ranch.panes["three"].id)
     ranch.boss.end(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The scripted agent against the real program: the same keys, and all that a supervisor can see of both.
+"""The scripted agent against the real program: the same keys, and what a supervisor sees of both.
 
 Each step of a scenario is played on both; what was observed in it must be equal. Where the two are known to
 differ, it is named here, at the top, and nowhere else.

@@ -55,7 +55,7 @@ class Chaos:
         return subprocess.Popen([sys.executable, "-c", SENDER, str(self.folder), *self._texts])
 
     def go_on(self) -> None:
-        """Let a while pass, kill somebody, and start again what is dead."""
+        """Let a while pass, kill someone, and start again what is dead."""
         time.sleep(self._random.uniform(0.1, 2.0))
         if self.killed.total() < MESSAGES:  # the last ones get through in peace
             self._kill(self._victim())

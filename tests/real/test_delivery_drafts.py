@@ -6,7 +6,7 @@ import pytest
 
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
-from support.keeper import Start, until
+from support.keeper import Start, until, until_equal
 from support.messages import CHAIN, Post, prompts, stages
 from support.real_sessions import keep
 
@@ -19,11 +19,11 @@ def test_draft_is_waited_for_then_laid_aside_and_comes_back_behind_the_message(
     post = Post(keep(start, cli, draft_patience=8.0))
     post.watcher.settled("idle")
     post.watcher.press(b"half a thought")
-    until(lambda: post.draft() == "half a thought", "the draft in the composer")
+    until_equal(post.draft, "half a thought", "the draft in the composer")
     message = post.put("meanwhile")
     post.held("a draft is in the composer")
     assert stages(post.ended(message)) == CHAIN
-    until(lambda: post.draft() == "half a thought", "the draft back in the composer")
+    until_equal(post.draft, "half a thought", "the draft back in the composer")
     assert [request.prompt for request in model.main_requests] == ["meanwhile"]
     post.watcher.press(b" and the rest\r")
     model.wait_for("half a thought and the rest")
@@ -40,7 +40,7 @@ def test_draft_of_many_lines_is_never_sent_and_never_lost(
     before = post.draft()
     for text in ("one", "two"):
         assert stages(post.send(text)) == CHAIN
-        until(lambda: post.draft() == before, "the draft back in the composer")
+        until_equal(post.draft, before, "the draft back in the composer")
     assert [request.prompt for request in model.main_requests] == ["one", "two"]
 
 
@@ -70,9 +70,9 @@ def test_keys_at_the_moment_of_hand_over_stay_with_their_human(
         post.reached(message, "written")
         post.watcher.press(b"my own words")
         assert post.ended(message).stage == "acked"
-        until(lambda: post.draft() == "my own words", "the keys in the composer")
+        until_equal(post.draft, "my own words", "the keys in the composer")
         post.watcher.press(b"\x15")  # Ctrl+U takes the line away
-        until(lambda: post.draft() == "", "an empty composer")
+        until_equal(post.draft, "", "an empty composer")
     assert [request.prompt for request in model.main_requests] == sent
 
 

@@ -15,7 +15,7 @@ from remuda.errors import WaitTimeout
 from remuda.testing.loopback_model import Gate, LoopbackModel
 from remuda.testing.real_cli import RealCli
 from remuda.testing.script import Hold, Reply, failure
-from support.keeper import Start, event_named, until
+from support.keeper import Start, event_named, until, until_equal
 from support.messages import CHAIN, Post, prompts, requests_with, stages, step
 from support.real_sessions import keep, outcomes
 
@@ -80,7 +80,7 @@ APPLES = hook(
 def test_prompt_that_a_hook_blocks_does_not_stay_in_the_composer(
     cli: RealCli, start: Start, model: LoopbackModel, prompt: str
 ) -> None:
-    """The CLI puts it back there. Nobody is asked to wait for it as for a draft."""
+    """The CLI puts it back there. No one is asked to wait for it as for a draft."""
     post = Post(keep(start, cli, *settings(APPLES), draft_patience=3600.0))
     for _ in range(2):
         assert post.send(prompt).stage == "dead"
@@ -93,7 +93,7 @@ def test_draft_survives_a_prompt_that_a_hook_blocks(cli: RealCli, start: Start, 
     post = Post(keep(start, cli, *settings(APPLES), draft_patience=1.0))
     post.watcher.settled("idle")
     post.watcher.press(b"half a thought")
-    until(lambda: post.draft() == "half a thought", "the draft in the composer")
+    until_equal(post.draft, "half a thought", "the draft in the composer")
     assert post.send("bring me an apple").stage == "dead"
     assert stages(post.send("bring me a pear")) == CHAIN
     until(lambda: post.draft().startswith("half a thought"), "the draft back in the composer")
@@ -199,7 +199,7 @@ def test_turn_without_a_sign_of_life_times_out_and_the_next_one_is_delivered(
         found = post.ended(message)
         assert found.stage == "dead"
         assert step(found, "ended")["end"] == "timeout"
-        # Delivered is all that is asked of it: on a busy machine its own turn may be too slow as well.
+        # Delivered is everything that is asked of it: on a busy machine its own turn may be too slow as well.
         post.reached(post.put("the next one"), "submitted")
         model.wait_for("the next one")
     assert prompts(model) == ["no answer to this", "the next one"]
@@ -215,7 +215,7 @@ def test_waiting_for_a_permission_is_no_end_and_allowed_it_is_answered(
     message = post.put("RUNBASH touch asked-for; echo done")
     post.watcher.until("waiting_permission")
     post.watcher.settled("waiting_permission")
-    # Longer than the session's own patience with a turn: that counts only while nobody is asked.
+    # Longer than the session's own patience with a turn: that counts only while no one is asked.
     with pytest.raises(WaitTimeout):
         post.ended(message, 10.0)
     post.watcher.answer(b"1")

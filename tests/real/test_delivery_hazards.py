@@ -13,7 +13,7 @@ import pytest
 from remuda.agents.claude.screen import open_dialog, read_trust_choice
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
-from support.keeper import Process, Start, until
+from support.keeper import Process, Start, until, until_equal
 from support.messages import CHAIN, Post, choose_trust, prompts, requests_with, stages, step
 from support.real_sessions import QUESTION, MakeCli, keep
 
@@ -297,11 +297,11 @@ def test_interrupted_before_the_first_byte_is_a_dead_letter_and_does_not_mix_wit
         post.reached(stopped, "submitted")
         post.watcher.press(b"\x1b")
         assert_interrupted(post, stopped)
-    until(lambda: post.draft() == "never mind this one", "the prompt back in the composer")
+    until_equal(post.draft, "never mind this one", "the prompt back in the composer")
     assert stages(post.send("the next one")) == CHAIN
     assert prompts(model) == ["never mind this one", "the next one"]
     assert not any("never mind" in text for _, text in model.main_requests[-1].texts)
-    until(lambda: post.draft() == "never mind this one", "the prompt in the composer as it was")
+    until_equal(post.draft, "never mind this one", "the prompt in the composer as it was")
 
 
 @pytest.mark.versions

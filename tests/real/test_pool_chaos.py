@@ -29,7 +29,7 @@ WARM: tuple[BackendName, ...] = ("terminal", "stream")
 
 
 class Chaos:
-    """Requests of every kind, and somebody who kills agents while they run."""
+    """Requests of every kind, and someone who kills agents while they run."""
 
     def __init__(self, client: Client, cli: RealCli) -> None:
         self._client, self._cli = client, cli
@@ -49,7 +49,7 @@ class Chaos:
                     await self._kill_one()
 
         await asyncio.gather(*(one(number) for number in range(requests - SIZE)))
-        # Each session once more: of a kill at the end somebody hears now.
+        # Each session once more: of a kill at the end someone hears now.
         await asyncio.gather(*(self._request(number, "plain") for number in range(requests - SIZE, requests)))
 
     async def _request(self, number: int, kind: str) -> None:

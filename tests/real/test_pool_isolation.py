@@ -19,9 +19,8 @@ import pytest
 
 from remuda import Client, RunResult
 from remuda.pool.client import backend_factory
-from remuda.pool.profile import Profile
 from remuda.pool.types import BackendName
-from remuda.pool.worker import Worker
+from remuda.pool.worker import Profile, Worker
 from remuda.testing.loopback_model import LoopbackModel, Request
 from remuda.testing.real_cli import RealCli
 from support import counts

@@ -9,7 +9,6 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,8 +35,9 @@ from support.pool_conformance import (
     nobody,
     opened,
     profile_of,
+    run_steps,
 )
-from support.real_sessions import QUESTION, outcomes
+from support.real_sessions import QUESTION, outcomes, tool
 
 pytestmark = pytest.mark.real
 
@@ -90,18 +90,6 @@ class PrintBench(StreamBench):
     kind = PrintWorker
 
 
-def run(steps: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(3 * PATIENCE):
-            await steps()
-
-    asyncio.run(bounded())
-
-
-def tool(name: str, /, **given: object) -> str:
-    return f"TOOL {json.dumps({'name': name, 'input': given})}"
-
-
 @pytest.mark.parametrize("check", checks_of(StreamBench))
 def test_stream(check: Check, cli: RealCli) -> None:
     conformance.run(check, StreamBench(cli))
@@ -138,7 +126,7 @@ def test_nothing_of_a_conversation_is_in_the_next_requests(cli: RealCli, model: 
                 file.write_text("SECRET-in-file, changed\n")
             assert (await answer_of(session, "RUNBASH pwd")).text.endswith(cli.project.name)
 
-    run(steps)
+    run_steps(steps)
     *earlier, last = model.main_requests
     assert b"SECRET" in b"".join(request.raw for request in earlier)
     assert b"SECRET" not in last.raw
@@ -155,7 +143,7 @@ def test_model_hears_nothing_of_opening_and_renewing(cli: RealCli, model: Loopba
             await session.renew(PATIENCE)
             assert answered.entrypoint == "sdk-cli"
 
-    run(steps)
+    run_steps(steps)
     assert [request.prompt for request in model.requests] == ["hello"]
 
 
@@ -183,7 +171,7 @@ def test_what_survives_a_clear_makes_the_session_dirty(prompt: str, cli: RealCli
             with pytest.raises(SessionDirty):
                 await session.renew(PATIENCE)
 
-    run(steps)
+    run_steps(steps)
     assert not cli.settle()
 
 
@@ -206,7 +194,7 @@ def test_agent_in_the_background_is_waited_for(cli: RealCli, model: LoopbackMode
             with pytest.raises(SessionDirty):
                 await session.renew(PATIENCE)
 
-    run(steps)
+    run_steps(steps)
     assert len(model.main_requests) == 4
 
 
@@ -226,7 +214,7 @@ def test_stopped_turn_lets_go_of_the_model_and_the_next_one_is_clean(
             await session.renew(PATIENCE)
             assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
 
-    run(steps)
+    run_steps(steps)
     assert outcomes(model) == {"abandoned", "answered"}
     assert b"SECRET" not in model.main_requests[-1].raw
 
@@ -244,7 +232,7 @@ def test_turn_that_is_stopped_before_it_began_never_runs(cli: RealCli, model: Lo
                 await session.renew(PATIENCE)
             assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
 
-    run(steps)
+    run_steps(steps)
     assert outcomes(model) <= {"abandoned", "answered"}
 
 
@@ -256,7 +244,7 @@ def test_denial_that_ends_the_turn_is_told_as_aborted(cli: RealCli) -> None:
             await session.renew(PATIENCE)
             assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
 
-    run(steps)
+    run_steps(steps)
 
 
 def test_question_of_the_agent_is_answered_by_the_caller(cli: RealCli) -> None:
@@ -270,7 +258,7 @@ def test_question_of_the_agent_is_answered_by_the_caller(cli: RealCli) -> None:
             assert "tool_result Your questions have been answered" in answered.text
             await session.renew(PATIENCE)
 
-    run(steps)
+    run_steps(steps)
 
 
 # ── what is asked of a process ──
@@ -295,7 +283,7 @@ def test_options_of_a_profile_reach_the_agent(cli: RealCli, model: LoopbackModel
             await session.renew(PATIENCE)
             await events_of(session, "RUNBASH touch other")
 
-    run(steps)
+    run_steps(steps)
     request = model.main_requests[0]
     assert "sonnet" in request.model
     assert "-be brief" in request.system

@@ -9,7 +9,6 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +32,10 @@ from support.pool_conformance import (
     nobody,
     opened,
     profile_of,
+    run_steps,
 )
 from support.pool_terminals import looking
-from support.real_sessions import QUESTION, MakeCli, outcomes
+from support.real_sessions import QUESTION, MakeCli, outcomes, tool
 
 pytestmark = pytest.mark.real
 
@@ -90,18 +90,6 @@ def bench(cli: RealCli, home: Path) -> TerminalBench:
     return TerminalBench(cli, home)
 
 
-def run(steps: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(3 * PATIENCE):
-            await steps()
-
-    asyncio.run(bounded())
-
-
-def tool(name: str, /, **given: object) -> str:
-    return f"TOOL {json.dumps({'name': name, 'input': given})}"
-
-
 @pytest.mark.parametrize("check", checks_of(TerminalBench))
 def test_terminal(check: Check, bench: TerminalBench) -> None:
     conformance.run(check, bench)
@@ -135,7 +123,7 @@ def test_nothing_of_a_conversation_is_in_the_next_requests(
                 file.write_text("SECRET-in-file, changed\n")
             assert (await answer_of(session, "RUNBASH pwd")).text.endswith(cli.project.name)
 
-    run(steps)
+    run_steps(steps)
     *earlier, last = model.main_requests
     assert b"SECRET" in b"".join(request.raw for request in earlier)
     assert b"SECRET" not in last.raw
@@ -172,7 +160,7 @@ def test_a_folder_that_nobody_trusted_is_trusted_for_the_start_of_a_session_only
                 assert (below / word).exists()
                 await session.renew(PATIENCE)
 
-    run(steps)
+    run_steps(steps)
     assert not trusted()
 
 
@@ -186,7 +174,7 @@ def test_model_hears_nothing_of_opening_and_renewing(bench: TerminalBench, model
             assert answered.conversation_id == model.requests[0].session_id
             assert answered.model == model.requests[0].body["model"]
 
-    run(steps)
+    run_steps(steps)
     assert [request.prompt for request in model.requests] == ["hello"]
 
 
@@ -200,7 +188,7 @@ def test_long_prompt_that_comes_twice_arrives_twice(bench: TerminalBench, model:
                 await answer_of(session, prompt)
                 await session.renew(PATIENCE)
 
-    run(steps)
+    run_steps(steps)
     assert [request.prompt for request in model.main_requests] == [prompt, prompt]
 
 
@@ -230,7 +218,7 @@ def test_what_survives_a_clear_makes_the_session_dirty(
             with pytest.raises(SessionDirty):
                 await session.renew(PATIENCE)
 
-    run(steps)
+    run_steps(steps)
     assert not cli.settle()
 
 
@@ -246,7 +234,7 @@ def test_server_of_tools_that_comes_up_late_is_no_dirt(bench: TerminalBench, mod
                 await answer_of(one, "hello")
                 await one.renew(PATIENCE)
 
-    run(steps)
+    run_steps(steps)
 
 
 def test_agent_in_the_background_is_waited_for(bench: TerminalBench, model: LoopbackModel) -> None:
@@ -260,7 +248,7 @@ def test_agent_in_the_background_is_waited_for(bench: TerminalBench, model: Loop
             with pytest.raises(SessionDirty):
                 await session.renew(PATIENCE)
 
-    run(steps)
+    run_steps(steps)
     assert "look around" in [request.prompt for request in model.main_requests]
 
 
@@ -280,7 +268,7 @@ def test_stopped_turn_lets_go_of_the_model_and_the_next_one_is_clean(
             await session.renew(PATIENCE)
             assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
 
-    run(steps)
+    run_steps(steps)
     assert outcomes(model) == {"abandoned", "answered"}
     assert b"SECRET" not in model.main_requests[-1].raw
 
@@ -300,7 +288,7 @@ def test_turn_that_is_stopped_in_a_tool_leaves_no_process(bench: TerminalBench, 
             await session.renew(PATIENCE)
             assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
 
-    run(steps)
+    run_steps(steps)
 
 
 def test_turn_that_is_stopped_before_it_began_leaves_a_clean_session(
@@ -318,7 +306,7 @@ def test_turn_that_is_stopped_before_it_began_leaves_a_clean_session(
                 await session.renew(PATIENCE)
             assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
 
-    run(steps)
+    run_steps(steps)
     assert outcomes(model) <= {"abandoned", "answered"}
     assert b"unwanted-secret" not in model.main_requests[-1].raw
 
@@ -334,7 +322,7 @@ def test_question_of_the_agent_is_answered_by_the_caller(bench: TerminalBench) -
             assert "tool_result Your questions have been answered" in answered.text
             await session.renew(PATIENCE)
 
-    run(steps)
+    run_steps(steps)
 
 
 def test_permission_may_take_longer_than_a_hook_has(bench: TerminalBench, cli: RealCli) -> None:
@@ -357,7 +345,7 @@ def test_permission_may_take_longer_than_a_hook_has(bench: TerminalBench, cli: R
                 assert (await turn).text.startswith("REPLY#2 to: tool_result")
             await session.renew(PATIENCE)
 
-    run(steps)
+    run_steps(steps)
     assert (cli.project / "edited").exists()
     assert not (cli.project / "made").exists()
 

@@ -1,4 +1,4 @@
-"""`remuda print` beside `claude -p`: the same script of the model, on both backends, in every format.
+"""`remuda print` next to `claude -p`: the same script of the model, on both backends, in every format.
 
 What differs is in one table, `print_differences`, and nothing else may differ; a difference that has gone
 must leave the table. docs/reference/print.md shows the same table.
@@ -119,7 +119,7 @@ class Case(NamedTuple):
     words: tuple[str, ...]
     code: int
     groups: tuple[str, ...]
-    """Which parts of the table apply on the terminal, beside those that always do."""
+    """Which parts of the table apply on the terminal, next to those that always do."""
     env: Mapping[str, str] = NOTHING
 
 

@@ -1,4 +1,4 @@
-"""Events, a service to tell them to, and a whole boss."""
+"""Events, a service to tell them to, and a complete boss."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import asyncio
 import http.client
 import json
 import os
+import random
 import signal
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
@@ -30,6 +32,10 @@ def event(kind: str, at: float, source: Source = Source.HOOK, session: str = "s"
     """One that is the same whenever it is made with the same words."""
     number = f"{kind}:{at}:{source}:{session}:{facts.get('tool_use_id')}"
     return Event(EventKind(kind), session, at, source, number, facts)
+
+
+def stop(session: str, at: float, **more: Any) -> Event:
+    return event("stopped", at, session=session, message=f"{session} is done", **more)
 
 
 class Clock:
@@ -77,11 +83,29 @@ class Answer(NamedTuple):
         return json.loads(self.body)
 
 
+def lasting_port() -> int:
+    """A free port for a boss that is started again.
+
+    Not one that clients get by chance: while no one listens there another test may take it.
+    """
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        with socket.socket() as sock:
+            try:
+                sock.bind(("127.0.0.1", port := random.randrange(max(1025, first // 2), first)))
+            except OSError:
+                continue
+            return port
+
+
 class RunningBoss:
     """Started by `start`, and ended for certain by `close`. It hears what is posted, and its `sources`."""
 
-    def __init__(self, home: Path, sources: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, home: Path, sources: tuple[str, ...] = (), access: Mapping[str, Any] | None = None
+    ) -> None:
         self._sources = sources
+        self._access = access
         self.folder = BossFolder(home / "boss")
         self.client = BossClient(self.folder, timeout=PATIENCE)
         self.process: Process | None = None
@@ -89,7 +113,7 @@ class RunningBoss:
         self.may_complain = False
 
     def start(self, port: int = 0) -> dict[str, Any]:
-        told = start_detached(self.folder, port, sources=self._sources)
+        told = start_detached(self.folder, port, sources=self._sources, access=self._access)
         self.process = Process(told["pid"])
         self.port = told["port"]
         return told
@@ -111,6 +135,12 @@ class RunningBoss:
         log = self.folder.log.read_text() if self.folder.log.exists() else ""
         complaints = [line for line in log.splitlines() if " ERROR " in line or line.startswith("Traceback")]
         assert self.may_complain or not complaints, f"the boss logged errors: {complaints}"
+
+    @property
+    def peak_kb(self) -> int:
+        """The most memory that it had so far."""
+        assert self.process is not None
+        return int(Path(f"/proc/{self.process.pid}/status").read_text().split("VmHWM:")[1].split()[0])
 
     @property
     def token(self) -> str:
@@ -146,7 +176,7 @@ class RunningBoss:
 
     @contextmanager
     def holding(self, told: Mapping[str, Any]) -> Iterator[Future[dict[str, Any]]]:
-        """A hook that asks leave, and waits: what it is to say."""
+        """A hook that asks for permission, and waits: what it is to say."""
         with ThreadPoolExecutor(1) as beside:
             hook = beside.submit(self.client.post, "hooks", "permission", body=told)
             until(lambda: hook.done() or self._is_held(), "a hook that is held")

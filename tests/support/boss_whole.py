@@ -162,7 +162,7 @@ class Ranch:
             raise AssertionError(f"in the queue: {self.queue()}, and not {self.board}") from None
 
     def stays(self, seconds: float) -> None:
-        """Whatever the boss looks at meanwhile, nothing in the queue changes."""
+        """Whatever the boss looks at in the meantime, nothing in the queue changes."""
         before, end = [item["id"] for item in self.items()], time.monotonic() + seconds
 
         def is_over() -> bool:
@@ -178,10 +178,10 @@ class Ranch:
         mine = [one for one in found if one["session_id"] == self.ids[name]]
         return [one["reason"] for one in sorted(mine, key=lambda one: one["resolved_at"])]
 
-    # ── requests for leave ──
+    # ── requests for permission ──
 
     def asked(self, name: str) -> dict[str, Any]:
-        """Its request, as soon as somebody waits for the answer."""
+        """Its request, as soon as someone waits for the answer."""
 
         def look() -> dict[str, Any]:
             found = self.ask("/v1/approvals?state=open")["approvals"]

@@ -51,6 +51,8 @@ class Commands:
         self.env = {name: value for name, value in os.environ.items() if name not in elsewhere}
         self.env |= {"HOME": str(home), "REMUDA_HOME": str(home), "LC_ALL": "C.UTF-8"}
         self._running: list[subprocess.Popen[bytes]] = []
+        self.prefix: tuple[str, ...] = ()
+        """What every command is run by: `nsenter` in another namespace."""
         self.may_complain = False
         """Whether the keepers' logs may hold errors."""
 
@@ -64,7 +66,7 @@ class Commands:
     ) -> Done:
         """Run one to its end, which must be `code`."""
         done = subprocess.run(
-            [*prefix, *COMMAND, *words],
+            [*self.prefix, *prefix, *COMMAND, *words],
             env={**self.env, **(env or {})},
             cwd=cwd or self.cwd,
             stdin=subprocess.DEVNULL,
@@ -88,9 +90,9 @@ class Commands:
         return done.err.removeprefix("remuda: ").rstrip("\n")
 
     def begin(self, *words: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
-        """Run one beside the test, with its output in a pipe."""
+        """Run one next to the test, with its output in a pipe."""
         begun = subprocess.Popen(
-            [*COMMAND, *words],
+            [*self.prefix, *COMMAND, *words],
             env=self.env,
             cwd=self.cwd,
             stdin=subprocess.DEVNULL,
@@ -150,7 +152,7 @@ def has_open(process: subprocess.Popen[bytes], name: str) -> bool:
     folder = Path(f"/proc/{process.pid}/fd")
     try:
         return any(name in os.readlink(fd) for fd in folder.iterdir())
-    except OSError:  # one was closed meanwhile
+    except OSError:  # one was closed in the meantime
         return False
 
 

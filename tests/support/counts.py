@@ -47,7 +47,7 @@ POOL_STORMS: Final = 40 if SOAK else 2
 KEEPER_KILLS: Final = 50 if SOAK else 3
 """Kills of a keeper or its agent with three messages in flight, on the scripted agent."""
 FLOOD: Final = 2_000 if SOAK else 600
-"""Connections that another user holds to a server of ours, and opens anew when they are dropped."""
+"""Connections that another user holds to a server of ours, and opens again when they are dropped."""
 HALF_FRAMES: Final = 2_000 if SOAK else 300
 """Connections with half a frame at a keeper's and a pool's socket."""
 SHELL_COMMANDS: Final = 10_000 if SOAK else 1_000
@@ -56,3 +56,7 @@ RANDOM_TEXTS: Final = 60_000 if SOAK else 6_000
 """Random texts that rules of the policy may allow."""
 HEARTBEAT_SCRIPTS: Final = 300 if SOAK else 60
 """Random scripts of an inbox's life that are compared with a model of heartbeat-stop."""
+FLEET_DEATHS: Final = 75 if SOAK else 3
+"""Deaths of a boss, the hub or a sender of a fleet; during each, four messages are sent."""
+FLEET_CHAOS: Final = 77 if SOAK else 4
+"""Deaths of anything in a fleet; during each, four messages and three requests to any host are sent."""

@@ -72,8 +72,11 @@ class Box:
         """In this process, for speed."""
         text = stop_hook.tick(self.files, {"session_id": "s"}, stop_hook.ticks(), []).text
         if text is not None:
-            self.handed.append(text)
+            self.note_handed(text)
         return text is not None
+
+    def note_handed(self, text: str) -> None:
+        self.handed.append(text)
 
     def drain(self) -> None:
         while self.tick():
@@ -161,12 +164,16 @@ class Scenario:
 
 def kill_points(box: Box, scenario: Scenario) -> list[tuple[str, int]]:
     """Each call from the first that counts on: its name, and the how manieth of that name it is."""
-    trace = box.folder.parent / "trace"
     # Once before: the first run compiles what no other has loaded yet, with calls that later runs lack.
     warm = Box(box.folder.parent / "warm")
     scenario.prepare(warm)
     subprocess.run(scenario.argv(warm), input=PAYLOAD, capture_output=True, check=True)
-    strace = ["strace", "-f", "-qq", "-o", str(trace), *scenario.argv(box)]
+    return traced_calls(scenario.argv(box), box.folder.parent / "trace")
+
+
+def traced_calls(argv: list[str], trace: Path) -> list[tuple[str, int]]:
+    """Run it to its end; returns the name and number of each system call after the first that counts."""
+    strace = ["strace", "-f", "-qq", "-o", str(trace), *argv]
     subprocess.run(strace, input=b"", capture_output=True, check=True)
     seen: Counter[str] = Counter()
     points: list[tuple[str, int]] = []
@@ -182,26 +189,31 @@ def kill_points(box: Box, scenario: Scenario) -> list[tuple[str, int]]:
     return points
 
 
-def kill_at(box: Box, scenario: Scenario, point: tuple[str, int]) -> bool:
+def run_killed(argv: list[str], point: tuple[str, int]) -> subprocess.CompletedProcess[bytes]:
+    """Run it, and kill it before that system call."""
     name, nth = point
     strace = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={name}"]
     strace += ["-e", f"inject={name}:signal=KILL:when={nth}"]
-    ran = subprocess.run([*strace, *scenario.argv(box)], input=PAYLOAD, capture_output=True)
+    return subprocess.run([*strace, *argv], input=PAYLOAD, capture_output=True)
+
+
+def kill_at(box: Box, scenario: Scenario, point: tuple[str, int]) -> bool:
+    ran = run_killed(scenario.argv(box), point)
     box.said = ran.stdout.decode()
     if box.said and not scenario.script:
-        box.handed.append(json.loads(box.said)["reason"])
+        box.note_handed(json.loads(box.said)["reason"])
     return ran.returncode == -signal.SIGKILL
 
 
-def kill_everywhere(folder: Path, scenario: Scenario) -> int:
+def kill_everywhere(folder: Path, scenario: Scenario, make_box: type[Box] = Box) -> int:
     """How many kill points were taken."""
-    plain = Box(folder / "plain")
+    plain = make_box(folder / "plain")
     scenario.prepare(plain)
     points = kill_points(plain, scenario)
     assert len(points) > 20
 
     def one(number: int) -> bool:
-        box = Box(folder / str(number))
+        box = make_box(folder / str(number))
         scenario.prepare(box)
         expected = box.expected() if stop_hook.exists(box.files.inbox) else set()
         killed = kill_at(box, scenario, points[number])

@@ -16,7 +16,7 @@ from remuda.testing.scripted_agent.probe import whole_records
 from support.keeper import Process, Start
 from support.messages import Post
 
-# The scripted agent, and beside it every byte that it was typed. LOSE_ENTERS: so many Enters have no effect.
+# The scripted agent, and every byte that it was typed. LOSE_ENTERS: this many Enters have no effect.
 LISTENING = """
 import os, runpy, sys
 

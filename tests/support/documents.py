@@ -62,7 +62,7 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 class Reader:
-    """Somebody who follows a page, in a home of their own with the scripted agent as `claude`."""
+    """Someone who follows a page, in a home of their own with the scripted agent as `claude`."""
 
     def __init__(self, home: Path) -> None:
         self._commands = Commands(home)

@@ -1,6 +1,6 @@
 """A served pool whose agents do as the prompt says, as a process: `python fake_pool.py SOCKET [BACKEND]`.
 
-HANG waits for ever, CRASH ends the agent, FAIL is an error of the agent's, SLEEP n answers late, WHERE tells
+HANG waits forever, CRASH ends the agent, FAIL is an error of the agent's, SLEEP n answers late, WHERE tells
 folder and environment, USE asks for a permission, LATE has its usage behind the answer; all else is repeated.
 """
 

@@ -1,4 +1,4 @@
-"""Another user of this machine, who holds TCP connections to a server of ours and opens them anew."""
+"""Another user of this machine, who holds TCP connections to a server of ours and opens them again."""
 
 from __future__ import annotations
 

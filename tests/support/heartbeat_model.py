@@ -63,7 +63,7 @@ class Heartbeat:
         return found.reason
 
     def _next(self) -> Flight | None:
-        """The whole rest is an entry when it has no end; a blank one moves the offset at once."""
+        """The complete rest is an entry when it has no end; a blank one moves the offset at once."""
         data = self.inbox or b""
         while (start := self.offset or 0) < len(data):
             newline = data.find(b"\n", start)

@@ -36,7 +36,7 @@ _DRAWING = re.compile(r"\x1b\[(?:[HJK]|\?(?:1049|25|7)[hl])|\r(?=\x1b\[K)")
 def offences(output: bytes, *, picture: bool = False, drawn: bool = False) -> list[str]:
     """What of `output` is neither printable, nor the end of a line, nor a sequence that we make.
 
-    `picture`: colours of any kind are fine. `drawn`: so are moves of a whole screen.
+    `picture`: colours of any kind are fine. `drawn`: so are moves of a complete screen.
     """
     text = (_COLOURS if picture else _OURS).sub("", output.decode("utf-8", "surrogateescape"))
     if drawn:
@@ -44,6 +44,9 @@ def offences(output: bytes, *, picture: bool = False, drawn: bool = False) -> li
     text = text.replace("\r\n", "\n")
     at = [number for number, one in enumerate(text) if not one.isprintable() and one not in "\n\t"]
     return [repr(text[max(0, number - 20) : number + 20]) for number in at]
+
+
+_AGAIN = 1.0
 
 
 class Terminal:
@@ -84,7 +87,12 @@ class Terminal:
         return self.seen
 
     def interrupt(self) -> None:
+        """Interrupt it, again if need be: what comes just before a blocking read is seen only after that."""
+        deadline = time.monotonic() + PATIENCE
         self._process.send_signal(signal.SIGINT)
+        while not select.select([self._master], [], [], _AGAIN)[0]:
+            assert time.monotonic() < deadline, self.seen
+            self._process.send_signal(signal.SIGINT)
 
     def end(self) -> int:
         """Wait for its end; returns the exit code."""
@@ -103,6 +111,6 @@ class Terminal:
 def shown_by(
     remuda: Commands, *words: str, env: Mapping[str, str] | None = None, cols: int = 200
 ) -> tuple[int, bytes]:
-    """Run a command to its end: its exit code, and all that it printed."""
+    """Run a command to its end: its exit code, and everything that it printed."""
     with Terminal(remuda, *words, env=env, cols=cols) as terminal:
         return terminal.end(), terminal.seen

@@ -30,13 +30,27 @@ AWAKE = "while :; do sleep 0.05; done"
 def until(look: Callable[[], T], what: str) -> T:
     """Look again until what is seen counts as true, and return that.
 
-    For what no event tells: a file that another process writes, a process that appears.
+    For what no event reports: a file that another process writes, a process that appears.
     """
     deadline = time.monotonic() + PATIENCE
     while not (seen := look()):
         assert time.monotonic() < deadline, f"{what} never came; last seen: {seen!r}"
         time.sleep(_LOOK_INTERVAL)
     return seen
+
+
+def until_equal(look: Callable[[], T], wanted: T, what: str) -> None:
+    """Look again until that is seen; if it never is, say what was seen last."""
+    seen: list[T] = []
+
+    def is_seen() -> bool:
+        seen[:] = [look()]
+        return seen[0] == wanted
+
+    try:
+        until(is_seen, what)
+    except AssertionError:
+        raise AssertionError(f"{what} never came; last seen: {seen[0]!r}") from None
 
 
 class Process:

@@ -41,7 +41,7 @@ class Post:
         return last
 
     def reached(self, message: str, stage: str, count: int = 1) -> Trace:
-        """As soon as its receipts hold this stage, so many times."""
+        """As soon as its receipts hold this stage, this many times."""
         for found in follow(self.folder, message, PATIENCE):
             if stages(found).count(stage) >= count:
                 return found

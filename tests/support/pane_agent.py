@@ -1,4 +1,4 @@
-"""An agent in a tmux pane that nobody keeps, with the boss's hooks in its user's settings."""
+"""An agent in a tmux pane that no one keeps, with the boss's hooks in its user's settings."""
 
 from __future__ import annotations
 

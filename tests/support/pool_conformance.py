@@ -16,7 +16,6 @@ from typing import Any, Protocol
 import pytest
 
 from remuda.errors import AgentError, CommandNotFound, SessionCrashed, SessionDirty, SpawnFailed
-from remuda.pool.profile import Profile
 from remuda.pool.types import (
     Allow,
     Answered,
@@ -32,7 +31,7 @@ from remuda.pool.types import (
     ToolUse,
     Usage,
 )
-from remuda.pool.worker import Worker
+from remuda.pool.worker import Profile, Worker
 
 PATIENCE = 30.0
 TALKING = "SLOW 40"
@@ -54,7 +53,7 @@ class Bench(Protocol):
         """A session that is not yet opened. What is not said is the bench's own."""
 
     async def at_work(self, session: Worker) -> None:
-        """Until a turn has begun, where that is known before its first event; else for ever."""
+        """Until a turn has begun, where that is known before its first event; else forever."""
 
     def kill(self, session: Worker) -> None:
         """End the agent behind it, as a crash does."""
@@ -144,6 +143,14 @@ async def begin(bench: Bench, session: Worker, prompt: str) -> asyncio.Task[Any]
     return task
 
 
+def run_steps(steps: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(3 * PATIENCE):
+            await steps()
+
+    asyncio.run(bounded())
+
+
 async def give_up(task: asyncio.Task[Any]) -> None:
     task.cancel()
     await asyncio.wait([task], timeout=PATIENCE)
@@ -151,7 +158,7 @@ async def give_up(task: asyncio.Task[Any]) -> None:
 
 
 async def until(look: Callable[[], Any], what: str) -> None:
-    """For what no event tells: processes that come and go."""
+    """For what no event reports: processes that come and go."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + PATIENCE
     while not look():

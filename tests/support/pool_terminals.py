@@ -20,7 +20,7 @@ Document = dict[str, Any]
 
 
 class Look:
-    """A second client of a session's keeper: what it tells, and what a human there would do."""
+    """A second client of a session's keeper: what it says, and what a human there would do."""
 
     def __init__(self) -> None:
         self.client: AsyncKeeperClient

@@ -1,4 +1,4 @@
-"""What a disk may hold after a loss of power: recorded system calls, less all that was not synced.
+"""What a disk may hold after a loss of power: recorded system calls, less everything that was not synced.
 
 The model is that of a journalling filesystem. Bytes of a file are safe after its fsync; before it they may
 be there, be missing, or read as NUL. Names are safe after the fsync of their folder; before it any number of
@@ -133,7 +133,7 @@ class Disk:
             del found[1].now[int(arguments.split(",")[1]) :]
 
     def _fallocate(self, arguments: str, texts: list[bytes], result: int) -> None:
-        """A hole: a change of the file's bytes that nobody syncs, and that may be there at any time."""
+        """A hole: a change of the file's bytes that no one syncs, and that may be there at any time."""
         found = self._open.get(int(arguments.split(",")[0]))
         if found is not None and found[1] is not None:
             start, length = (int(one) for one in arguments.split(",")[-2:])
@@ -175,7 +175,7 @@ def _bytes(text: str) -> bytes:
 
 
 def record(argv: list[str], trace: Path, payload: bytes) -> list[tuple[str, str, int]]:
-    """The calls of a program that change something, in their order. Nothing else may write meanwhile."""
+    """The calls of a program that change something, in their order. Nothing else may write then."""
     strace = ["strace", "-f", "-qq", "-xx", "-s", "1000000", "-e", f"trace={_WATCHED}", "-o", str(trace)]
     subprocess.run([*strace, *argv], input=payload, capture_output=True, check=True)
     found = [_CALL.match(line) for line in trace.read_text().splitlines()]

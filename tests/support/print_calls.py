@@ -1,4 +1,4 @@
-"""`remuda print` under test: calls on the scripted agent, calls beside the test, and what they leave."""
+"""`remuda print` under test: calls on the scripted agent, calls next to the test, and what they leave."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 
 from remuda.keeper.claim import read_holder
 from remuda.paths import SessionPaths
-from remuda.proctree import with_variable
+from remuda.process_table import with_variable
 from support.commands import COMMAND, Commands, Done
 from support.keeper import Process, until
 
@@ -35,7 +35,7 @@ def processes_of(name: str) -> Iterator[int]:
 
 @contextlib.contextmanager
 def no_reader() -> Iterator[int]:
-    """A pipe that nobody reads from."""
+    """A pipe that no one reads from."""
     reading, writing = os.pipe()
     os.close(reading)
     try:
@@ -160,7 +160,7 @@ def _default_signals() -> None:
 
 
 class Call:
-    """One that runs beside the test."""
+    """One that runs next to the test."""
 
     def __init__(self, calls: Calls, process: subprocess.Popen[bytes]) -> None:
         self._calls = calls
@@ -251,3 +251,18 @@ class HeldStart:
 
     def let_go(self) -> None:
         self._go.write_text("\n")
+
+
+def transcripts(calls: Calls) -> list[list[dict[str, Any]]]:
+    found = sorted((calls.home / ".claude" / "projects").glob("*/*.jsonl"))
+    return [[json.loads(line) for line in path.read_text().splitlines()] for path in found]
+
+
+def prompts(calls: Calls) -> list[str]:
+    """What the agent took as prompts, by conversation."""
+    return [
+        record["message"]["content"]
+        for records in transcripts(calls)
+        for record in records
+        if record["type"] == "user" and isinstance(record["message"]["content"], str)
+    ]

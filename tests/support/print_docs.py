@@ -5,8 +5,24 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from remuda.agents.claude.print.flags import ALIASES, FLAGS, NOTES, TERMINAL
+from remuda.agents.claude.print.flags import ALIASES, FLAGS, TERMINAL
 from support import print_differences
+
+NOTES = {
+    "--agents": "on a terminal the CLI takes JSON, and no file",
+    "--allow-dangerously-skip-permissions": "the CLI refuses it to root outside of a sandbox",
+    "--ax-screen-reader": "changes the screen and not the answer: left out",
+    "--continue": "on a terminal as `--resume` with the conversation that `claude -p` would go on with",
+    "--dangerously-skip-permissions": "the CLI refuses it to root outside of a sandbox",
+    "--from-pr": "a terminal opens a list to choose from",
+    "--include-partial-messages": "on a terminal text alone, when a line of it is complete",
+    "--input-format": "on a terminal `text` alone",
+    "--max-turns": "on a terminal by a hook that stops the agent before its next request",
+    "--permission-prompts": "on a terminal `none` alone; `--ask` leaves permissions to a human",
+    "--resume": "needs an id or a title, as with `claude -p`",
+    "--settings": "on a terminal together with our hooks, in one file",
+    "--tmux": "a call has a session of its own: `remuda attach`",
+}
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "print.md"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Protocol
 
 from remuda.keeper.environment import session_environment
@@ -36,6 +37,11 @@ def keep(start: Start, cli: RealCli, *flags: str, **more: Any) -> Kept:
     env = session_environment({**cli.env, **more.pop("env", {})}, "c", "HEIMDALL_SESSION_ID", {})
     given: dict[str, Any] = {"agent": "claude", "classifier": "claude", "cols": 120, "rows": 40, **more}
     return start("c", cli.argv(*flags), cwd=str(cli.project), env=env, **given)
+
+
+def tool(name: str, /, **given: object) -> str:
+    """A prompt that lets the agent use a tool."""
+    return f"TOOL {json.dumps({'name': name, 'input': given})}"
 
 
 def outcomes(model: LoopbackModel) -> set[str]:

@@ -110,7 +110,7 @@ def _two(box: Box) -> None:
 
 
 def _put_again(box: Box) -> None:
-    """Whoever was not told that it is accepted sends it again; others go on."""
+    """A sender that got no receipt sends it again; others go on."""
     if not box.said:
         box.journal.put("new", dedup="k")
     box.journal.put("other")

@@ -1,4 +1,4 @@
-"""A tmux server of a test's own, with people in front of it: real clients on terminals that nobody draws."""
+"""A tmux server of a test's own, with people in front of it: real clients on terminals that no one draws."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TmuxBench:
             self.server = Process(int(self.run("display-message", "-p", "#{pid}")))
 
     def person(self, session: str, cols: int = 80, rows: int = 24) -> Person:
-        """Somebody who attaches to that session."""
+        """Someone who attaches to that session."""
         made = Person(self, session, cols, rows)
         self.people.append(made)
         until(lambda: made.name in self.ask("client_name"), f"a client on {session}")
@@ -74,7 +74,7 @@ class TmuxBench:
         until(lambda: is_so(self.panes()), what)
 
     def stop(self) -> None:
-        """End the server, as if it had crashed for all that its clients know."""
+        """End the server, as if it had crashed for everything that its clients know."""
         if self.server is not None:
             self.run("kill-server")
             assert self.server.ended()
@@ -104,7 +104,7 @@ class Person:
         )  # fmt: skip
         os.close(slave)
         self.seen = bytearray()
-        # Somebody has to take what is drawn, or tmux holds it back.
+        # Someone has to take what is drawn, or tmux holds it back.
         self._eyes = threading.Thread(target=self._look, daemon=True)
         self._eyes.start()
 

@@ -72,7 +72,7 @@ class PrintBench(ScriptedBench):
 
 
 def waking(alarm: Path) -> str:
-    """For `wicked`: it answers, and begins a turn by itself when somebody opens `alarm` to write."""
+    """For `wicked`: it answers, and begins a turn by itself when someone opens `alarm` to write."""
     os.mkfifo(alarm)
     return f"""
         def wake():

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from remuda.agents.claude.screen import open_dialog, read_composer
-from remuda.agents.speech import ComposerKind
+from remuda.agents.prompting import ComposerKind
 from remuda.errors import RemudaError
 from remuda.keeper.client import KeeperClient
 from remuda.testing.real_cli import VERSION
@@ -19,7 +19,7 @@ _DIALOG_PATIENCE = 3.0
 _WAITING = ("waiting_permission", "waiting_answer")
 _LOOK_INTERVAL = 0.25
 LOSES_ENTER = ("2.1.197", "2.1.240")
-"""Versions on which Enter behind the first paste has no effect: whoever sees that presses it again."""
+"""Versions on which Enter behind the first paste has no effect: anyone who sees that presses it again."""
 
 
 class Watcher:
@@ -52,8 +52,8 @@ class Watcher:
     def answer(self, keys: bytes) -> None:
         """Press these in an open dialog until they are taken.
 
-        Not before it is drawn: the CLI holds a dialog back while somebody types. And again: it drops what is
-        typed in a dialog's first moments, so that nobody answers it by accident. But not soon: behind a
+        Not before it is drawn: the CLI holds a dialog back while someone types. And again: it drops what is
+        typed in a dialog's first moments, so that no one answers it by accident. But not soon: behind a
         dialog that closes slowly they would be a draft. A hook that comes late may tell of another state
         while the dialog is still to be drawn.
         """
@@ -102,7 +102,7 @@ class Watcher:
         )
 
     def _look(self) -> None:
-        """See the state as it is: no event tells when a better source says the same as another before."""
+        """See the state as it is: no event reports when a better source says the same as another before."""
         try:
             document = self._client.describe()
         except (EOFError, OSError, RemudaError):  # its end; what it said before can still be heard

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ def test_load_with_every_candidate_takes_the_first_whole(tmp_path: Path) -> None
 
 
 REFUSED = {
+    "prices": '[prices."m"]\ninput = 1.0',
     # what a hostile repository could do with it
     "socket_dir": 'socket_dir = "sessions"',  # other sessions, or files where it likes
     "session_env_var": 'session_env_var = "BASH_ENV"',  # runs a file that has the session's name
@@ -58,7 +60,7 @@ REFUSED = {
     "log_max_bytes": "log_max_bytes = 0",  # fills the disk, or hides what happened
     "boss": "[boss]\nport = 1",  # a port on which another user listens
 }
-WITHIN_OTHERS = {"idle_threshold_ms", "debounce_ms"}  # set by [classifier.NAME]
+WITHIN_OTHERS = {"currency", "idle_threshold_ms", "debounce_ms"}  # set by [classifier.NAME]
 
 
 def test_folder_file_every_key_of_config_is_either_allowed_or_refused() -> None:
@@ -272,3 +274,26 @@ def test_sessions_folder_comes_from_the_own_file(tmp_path: Path) -> None:
 def test_null_device_means_no_configuration(tmp_path: Path) -> None:
     write(tmp_path / "remuda.toml", "mouse = false")
     assert load_config(Path(os.devnull), tmp_path, {}) == Config(source=Path(os.devnull))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("prices = 5", "[prices] must be a table"),
+        ('[prices]\ncurrency = "dollars"', "currency cannot be 'dollars'"),
+        ("[prices]\nm = 5", '[prices."m"] must be a table'),
+        ("[prices.m]\ninput = -1", "cannot have input = -1"),
+        ("[prices.m]\ninput = inf", "cannot have input = inf"),
+        ("[prices.m]\nreasoning = 1", "cannot have reasoning = 1"),
+    ],
+)
+def test_prices_that_cannot_be_are_refused_by_name(text: str, told: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "own.toml", text)
+    with pytest.raises(InvalidOptions, match=re.escape(told)):
+        load_config(path, tmp_path, {})
+
+
+def test_prices_of_the_users_own_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "own.toml", '[prices]\ncurrency = "EUR"\n[prices."m-*"]\ninput = 1\noutput = 2.5')
+    config = load_config(path, tmp_path, {})
+    assert (config.currency, config.prices) == ("EUR", {"m-*": {"input": 1.0, "output": 2.5}})

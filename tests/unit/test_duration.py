@@ -44,8 +44,9 @@ TIMES = [
     ("0h0m", 0),
     ("45m", 2700),
     ("2h30m", 9000),
-    ("1e12", LONGEST),
-    ("99999d", LONGEST),
+    ("1.5h", 5400),
+    ("1d2h3m4.5s", 93784.5),
+    ("1000000000", LONGEST),
 ]
 
 
@@ -60,12 +61,21 @@ def test_parse_time_is_the_same_in_every_command(text: str, seconds: float) -> N
         assert parse_run(["x", "--timeout", text])[1] == {"--timeout": seconds}
 
 
-@pytest.mark.parametrize("text", ["", "soon", "5w", "1.5h", "-1", "nan", "inf", "1h 30m"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "soon", "5w", "-1", "nan", "inf", "1h 30m", "1e9", "1_000", "٣", "1m1m", "1m1h", "1h30", "1.", ".5"],
+)
 def test_parse_time_says_how_to_write_one(text: str) -> None:
     wanted = "is not a time; write for example 90s, 45m or 2h30m"
     for parse in (parse_time, lambda text: parse_print(["--timeout", text])):
         with pytest.raises(InvalidOptions, match=wanted):
             parse(text)
+
+
+@pytest.mark.parametrize("text", ["99999d", "1000000001", "9" * 400])
+def test_parse_time_that_is_too_long_is_an_error(text: str) -> None:
+    with pytest.raises(InvalidOptions, match="is too long; the longest time is 11574d"):
+        parse_time(text)
 
 
 @pytest.mark.parametrize(
@@ -90,10 +100,9 @@ def test_parse_any_sum_of_units_gives_their_sum(parts: dict[str, int]) -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (-1, "0ms"),
-        (0, "0ms"),
-        (0.85, "850ms"),
-        (0.9999, "999ms"),
+        (-1, "0s"),
+        (0, "0s"),
+        (0.9999, "0s"),
         (1, "1s"),
         (59.9, "59s"),
         (60, "1m"),
@@ -107,6 +116,13 @@ def test_parse_any_sum_of_units_gives_their_sum(parts: dict[str, int]) -> None:
 )
 def test_show_duration_is_short_and_never_says_more_than_has_passed(seconds: float, text: str) -> None:
     assert show_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(-1, "0ms"), (0.85, "850ms"), (0.9999, "999ms"), (1.5, "1s"), (9000, "2h30m")]
+)
+def test_show_duration_precise_has_milliseconds(seconds: float, text: str) -> None:
+    assert show_duration(seconds, precise=True) == text
 
 
 # ── times ──

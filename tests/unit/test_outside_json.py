@@ -17,7 +17,7 @@ from remuda.agents.claude.stream.reader import LineReader, PrintReader
 from remuda.agents.claude.trust import pretrust
 from remuda.errors import RemoteProtocolError
 from remuda.keeper.delivery import _records
-from remuda.keeper.observe import Tail
+from remuda.keeper.observe import RecordTail
 from remuda.keeper.record import SessionRecord
 from remuda.pool.protocol import _parse
 from remuda.wire.messages import Type, json_frame, parse_json
@@ -55,7 +55,7 @@ def test_keeper_transcript_bad_record_costs_only_itself(bad: bytes, tmp_path: Pa
 
     async def read() -> list[dict[str, Any]]:
         seen: list[dict[str, Any]] = []
-        Tail(path, seen.append, whole=True).close()
+        RecordTail(path, seen.append, from_start=True).close()
         return seen
 
     assert asyncio.run(read()) == GOOD
@@ -67,7 +67,9 @@ def test_keeper_transcript_record_that_a_listener_cannot_take_costs_only_itself(
     kinds: list[str] = []
 
     async def read() -> None:
-        Tail(path, lambda record: kinds.append({"user": "known"}[record["type"]]), whole=True).close()
+        RecordTail(
+            path, lambda record: kinds.append({"user": "known"}[record["type"]]), from_start=True
+        ).close()
 
     asyncio.run(read())
     assert kinds == ["known", "known"]

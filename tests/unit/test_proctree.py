@@ -8,21 +8,22 @@ import sys
 
 import pytest
 
-from remuda import proctree
+from remuda import process_table, proctree
+from remuda.process_table import with_variable
 from remuda.proctree import (
     command_lines,
     descendants,
     is_alive,
     start_ticks,
     variable_of,
-    with_variable,
 )
 
 
 @pytest.fixture(params=["proc", "ps"], autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "ps":
-        monkeypatch.setattr(proctree, "_LINUX", False)
+        for module in (proctree, process_table):
+            monkeypatch.setattr(module, "_LINUX", False)
         monkeypatch.setattr(proctree, "_listed_children", lambda _pid: [])
     return str(request.param)
 

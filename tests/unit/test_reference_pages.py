@@ -8,12 +8,11 @@ from pathlib import Path
 
 from remuda.boss.answers.permission_policy import _KEYS as RULE_KEYS
 from remuda.boss.http.openapi import ROUTES
-from remuda.boss.notices.notification import _KEYS as NOTICE_KEYS
-from remuda.boss.notices.notification import _TO_KEYS as RECEIVER_KEYS
 from remuda.boss.notices.notification import FIELDS
-from remuda.config import _BOSS_TYPES as BOSS_KEYS
-from remuda.config import _TYPES as CONFIG_KEYS
-from remuda.config import FOLDER_KEYS, Config, parse_config
+from remuda.boss.notices.notify_file import _KEYS as NOTICE_KEYS
+from remuda.boss.notices.notify_file import _PUSH_KEYS as PUSH_KEYS
+from remuda.boss.notices.notify_file import _TO_KEYS as RECEIVER_KEYS
+from remuda.config import BOSS_KEYS, FOLDER_KEYS, KEYS, Config, parse_config
 from remuda.errors import EXIT_CODES
 from remuda.wire.messages import Type
 
@@ -37,16 +36,19 @@ def test_http_page_has_every_route() -> None:
 
 def test_policy_and_notify_pages_have_every_key() -> None:
     rules = set(re.findall(r"^\| `(\w+)` \|", page("policy.md"), re.MULTILINE))
-    notices = set(re.findall(r"^\| `(?:\[\[to\]\] )?([a-z_]+)` \|", page("notify.md"), re.MULTILINE))
+    text = page("notify.md")
+    notices = set(re.findall(r"^\| `(?:\[\[to\]\] )?([a-z_]+)` \|", text, re.MULTILINE))
+    push = set(re.findall(r"^\| `\[push\] ([a-z_]+)` \|", text, re.MULTILINE))
     assert rules == set(RULE_KEYS)
-    assert notices == {*NOTICE_KEYS, *RECEIVER_KEYS} - {"to"}
+    assert notices == {*NOTICE_KEYS, *RECEIVER_KEYS} - {"to", "push"}
+    assert push == set(PUSH_KEYS)
     assert {one for one in FIELDS if f"`{{{one}}}`" not in page("notify.md")} == set()
 
 
 def test_configuration_page_has_every_key_with_its_default() -> None:
     text = page("configuration.md")
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", text.partition("## An example")[0], re.MULTILINE))
-    assert rows.keys() == {*CONFIG_KEYS, "boss", "classifier", "env"}
+    assert rows.keys() == {*KEYS, "boss", "classifier", "env", "prices"}
     defaults = {one.name: one.default for one in fields(Config)}
     for key, shown in rows.items():
         if re.fullmatch("`.*`", shown) and key != "log_file":
@@ -56,7 +58,7 @@ def test_configuration_page_has_every_key_with_its_default() -> None:
 def test_configuration_page_has_the_keys_of_tables() -> None:
     text = page("configuration.md")
     boss = text.partition("## Boss")[2].partition("##")[0]
-    assert set(re.findall(r"^\| `(\w+)` \|", boss, re.MULTILINE)) == BOSS_KEYS.keys()
+    assert set(re.findall(r"^\| `(\w+)` \|", boss, re.MULTILINE)) == set(BOSS_KEYS)
     (example,) = re.findall(r"^```toml\n(detach_key.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert parse_config(tomllib.loads(example)).detach_key == 29
     (table,) = re.findall(r"^```toml\n(\[classifier.*?)^```", text, re.MULTILINE | re.DOTALL)

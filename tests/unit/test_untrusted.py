@@ -23,6 +23,7 @@ from remuda.untrusted import (
     parse_json,
     parse_object,
     printable,
+    show_json,
 )
 from support.outside_json import VALUES
 
@@ -106,6 +107,13 @@ def test_printable_text_holds_nothing_that_a_terminal_acts_on(text: str) -> None
         shown.encode()
     assert "\n" not in one_line(text)
     assert "\t" not in one_line(text)
+
+
+@pytest.mark.parametrize("hidden", ["\u034f", "\u115f", "\u2800", "\u3164", "\ufe00", "\uffa0", "\U000e0120"])
+def test_printable_shows_letters_without_a_shape(hidden: str) -> None:
+    assert printable(f"a{hidden}b") == "a\ufffdb"
+    assert show_json(f"a{hidden}b").isascii()
+    assert printable("\u26a0\ufe0f") == "\u26a0\ufe0f"
 
 
 def test_printable_keeps_ordinary_text_as_it_is() -> None:

@@ -1,7 +1,7 @@
 """A Python without what Linux alone has: on PYTHONPATH, each of our processes believes to be elsewhere.
 
 It is no macOS. It shows that nothing we rely on is Linux's: names that macOS's Python does not have are gone,
-`sys.platform` says darwin, and whoever looks into /proc finds nothing. What only a Mac has (kqueue, its `ps`,
+`sys.platform` says darwin, and /proc seems empty. What only a Mac has (kqueue, its `ps`,
 the uid by LOCAL_PEERCRED) it cannot show.
 """
 

@@ -49,7 +49,7 @@ def test_permission_dialog_is_told_by_hook_registry_title_and_screen(ready: Star
     assert agent.entry["waitingFor"] == "permission prompt"
     assert agent.titles[-1] == "✳ Claude Code"
     asked = agent.wait_for_hook("PermissionRequest")
-    assert asked["tool_input"] == {"command": "touch made", "description": "x"}
+    assert asked["tool_input"] == {"command": "touch made", "description": "Run a command"}
     assert [found["type"] for found in asked["permission_suggestions"]] == ["addDirectories", "setMode"]
     shown = agent.screen()
     assert " ❯ 1. Yes" in shown

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from remuda.testing.scripted_agent import permission
 from remuda.testing.scripted_agent.composer import (
     Composer,
     Prompt,
@@ -18,6 +17,7 @@ from remuda.testing.scripted_agent.layout import Block, View, clip, text_width, 
 from remuda.testing.scripted_agent.loop import Future, Loop, Task
 from remuda.testing.scripted_agent.options import Options, UsageError, parse
 from remuda.testing.scripted_agent.screen import FullScreen, Inline, Screen
+from remuda.testing.scripted_agent.tool import decide
 from remuda.testing.scripted_agent.transcript import slug
 
 
@@ -205,7 +205,7 @@ def test_folder_name_follows_the_rule_of_the_real_program(path: str, name: str) 
     ],
 )
 def test_only_harmless_commands_need_no_permission(command: str, decision: str) -> None:
-    decided = permission.decide("Bash", {"command": command}, "default", allow=[], deny=[], ask=[])
+    decided = decide("Bash", {"command": command}, "default", allow=[], deny=[], ask=[])
     assert decided == decision
 
 
@@ -225,7 +225,7 @@ def test_only_harmless_commands_need_no_permission(command: str, decision: str) 
 )
 def test_rules_and_mode_decide(rules: dict[str, list[str]], mode: str, decision: str) -> None:
     given = {"allow": [], "deny": [], "ask": [], **rules}
-    assert permission.decide("Bash", {"command": "git push origin"}, mode, **given) == decision
+    assert decide("Bash", {"command": "git push origin"}, mode, **given) == decision
 
 
 # --- options

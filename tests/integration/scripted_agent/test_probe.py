@@ -1,4 +1,4 @@
-"""The probe reads files that others are writing: whole lines, never pieces of them."""
+"""The probe reads files that others are writing: complete lines, never pieces of them."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import struct
 import subprocess
 import sys
 from collections import Counter
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.admission.credentials import is_own_peer, tcp_peer_uid
+from remuda.admission.credentials import NO_ONE, is_own_peer, tcp_peer_uid
 from remuda.admission.rule import RESERVED_DESCRIPTORS, STRANGER_STAY, Admission, Limits, fit
 from support.heimdall_client import PATIENCE
 
@@ -135,15 +136,23 @@ def test_limits_leave_a_reserve_of_descriptors() -> None:
 @pytest.mark.parametrize(
     ("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")], ids=["ipv4", "ipv6"]
 )
-def test_peer_of_our_own_is_known_until_it_closes(family: int, address: str) -> None:
+@pytest.mark.parametrize("end", ["close", "reset", "shutdown"])
+def test_peer_of_our_own_is_known_until_it_closes(family: int, address: str, end: str) -> None:
     with socket.create_server((address, 0), family=family) as listener:
         peer = socket.create_connection(listener.getsockname()[:2])
         accepted, _ = listener.accept()
         with accepted:
             assert tcp_peer_uid(accepted) == os.getuid()
             assert is_own_peer(accepted)
+            if end == "reset":
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            if end == "shutdown":
+                peer.shutdown(socket.SHUT_WR)
+            else:
+                peer.close()
+            assert tcp_peer_uid(accepted) == NO_ONE, "the kernel lists a closed one as root's"
+            assert is_own_peer(accepted) is False
             peer.close()
-            assert tcp_peer_uid(accepted) is None, "the kernel lists a closed one as root's"
 
 
 # ── without descriptors ──

@@ -1,4 +1,4 @@
-"""Answers to requests for leave: the first counts, and reaches a hook that waits."""
+"""Answers to requests for permission: the first counts, and reaches a hook that waits."""
 
 from __future__ import annotations
 

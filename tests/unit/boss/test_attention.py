@@ -465,7 +465,7 @@ def test_long_story_is_told_in_one_and_ends_the_same() -> None:
         kind = ("prompted", "asked", "tool_ran", "stopped")[number % 4]
         one = event(kind, 10.0 + number * 3, **(BASH if kind in ("asked", "tool_ran") else {"message": "m"}))
         event_log.take(one)
-        # Whoever tells an event waits also for what is put away with it.
+        # Anyone who tells an event waits also for what is put away with it.
         assert len(event_log.trim()) <= EventLog.FOLDED
         whole.take(one)
     assert EventLog.KEPT <= len(event_log.events) < EventLog.KEPT + EventLog.FOLDED

@@ -17,7 +17,8 @@ from remuda.boss.attention.model import Event, EventKind, State
 from remuda.boss.attention.redate import move
 from remuda.boss.attention.session_index import SessionIndex
 from remuda.boss.notices.links import Links
-from remuda.boss.notices.notification import NotifySettings, Receiver, Schedule
+from remuda.boss.notices.notification import Schedule
+from remuda.boss.notices.notify_file import NotifySettings, Receiver
 from remuda.boss.records.store import Store
 from remuda.boss.service import BossService
 from remuda.boss.wall_clock import WallClock

@@ -67,7 +67,7 @@ def test_path_on_the_disk_counts_if_this_version_wrote_it(tmp_path: Path, is_old
     with connection:
         connection.execute("DELETE FROM event")
         found = json.loads(connection.execute("SELECT document FROM session").fetchone()[0])
-        if is_old:  # as version 0.1 stores it, whoever told it
+        if is_old:  # as version 0.1 stores it, from any source
             del found["dated"]["trusted transcript_path"]
         connection.execute("UPDATE session SET document = ?", (json.dumps(found),))
     connection.close()

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from remuda.agents.attention import Event, EventKind
-from remuda.agents.claude.attention import hook_events, record_events, registry_events
 from remuda.agents.claude.hooks import read_hook
 from remuda.agents.claude.observer import ClaudeObserver
-from remuda.agents.claude.sources import ClaudeSources
-from remuda.agents.claude.speech import ClaudeSpeech
+from remuda.agents.claude.prompting import ClaudePrompts
+from remuda.agents.claude.sources import ClaudeSources, hook_events, record_events, registry_events
 from remuda.agents.events import Report
 from remuda.agents.permission import PermissionTracker
 from remuda.agents.progress import Progress
@@ -241,7 +240,7 @@ class Readers:
     def __init__(self) -> None:
         self.index = SessionIndex()
         self.observer = ClaudeObserver(17, {}, has_screen=True, start_of=lambda _pid: "1")
-        self.speech = ClaudeSpeech()
+        self.prompts = ClaudePrompts()
         self.progress = Progress()
         self.permissions = PermissionTracker()
         self.unattended = Unattended(deny_permissions=True, max_turns=1000)
@@ -270,13 +269,13 @@ class Readers:
         for event in record_events(record, "s"):
             self._take(event)
         self._reduce(self.observer.read_record(record))
-        self.speech.past([record, record], "words", self.at)
+        self.prompts.past([record, record], "words", self.at)
 
     def registry(self, text: str) -> None:
         found = self._parsed(text)
         if found is None:
             return
-        for event in (*registry_events(found), *registry_events(found, now=self.at)):
+        for event in registry_events(found):
             self._take(event)
         self._reduce(self.observer.read_registry(found))
         if (job := ClaudeSources().read_job(found)) is not None:
@@ -358,3 +357,12 @@ def test_observer_takes_a_call_whose_id_is_not_a_text(number: object) -> None:
     observer.take(read_hook({"hook_event_name": "Stop", "background_tasks": number}), 2.0, 2.0)
     block = {"type": "tool_result", "tool_use_id": number}
     observer.take(observer.read_record({"type": "user", "message": {"content": [block]}}), 3.0, 3.0)
+
+
+def test_path_with_a_nul_in_a_hook_is_not_followed() -> None:
+    """`os.stat` refuses it with ValueError, and the reducers after the observer got nothing of the hook."""
+    observer = ClaudeObserver(17, {}, has_screen=False)
+    payload = {"session_id": "s", "hook_event_name": "Stop", "transcript_path": "/a\0b", "cwd": "/\0"}
+    assert observer.take(read_hook(payload), 1.0, 1.0)
+    assert observer.transcript_path() is None
+    assert read_hook(payload).conversation == {"session_id": "s"}

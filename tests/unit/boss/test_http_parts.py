@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from uvicorn import Config
+from uvicorn.protocols.utils import ClientDisconnected
+from uvicorn.server import ServerState
 
 import remuda
 from remuda.boss.feed import KEPT, Change, Feed
 from remuda.boss.http import schema
-from remuda.boss.http.gate import Gate, Passed, Refusal
+from remuda.boss.http.gate import Arrival, Gate, Passed, Refusal, Site, loopback_sites
 from remuda.boss.http.openapi import ROUTES
 from remuda.boss.http.route import error_document, status_of
 from remuda.boss.http.schema import check, read_query, record
+from remuda.boss.http.server import _socket_protocol
+from remuda.boss.http.terminal import serve_terminal
 from remuda.errors import (
     AlreadyAnswered,
     BadName,
@@ -27,9 +35,11 @@ from remuda.errors import (
     StoreFailed,
     TmuxMissing,
 )
+from remuda.keeper.record import SessionRecord
+from remuda.paths import SessionPaths, sessions_folder
 
 TOKEN = "t" * 40
-GATE = Gate(TOKEN, 4127, lambda method, path: (method, path) == ("POST", "/event"))
+GATE = Gate(TOKEN, loopback_sites(4127), lambda method, path: (method, path) == ("POST", "/event"))
 
 
 def judge(
@@ -39,7 +49,7 @@ def judge(
     found = [
         (name.replace("_", "-").encode(), value.encode()) for name, value in given_headers.items() if value
     ]
-    return GATE.judge(method, path, found, unix=unix)
+    return GATE.judge(method, path, found, Arrival(unix))
 
 
 def status(*args: Any, **headers: Any) -> int:
@@ -51,7 +61,7 @@ def status(*args: Any, **headers: Any) -> int:
 
 
 def test_gate_lets_ours_in_and_says_the_path() -> None:
-    assert judge() == Passed("/v1/queue")
+    assert judge() == Passed("/v1/queue", site=loopback_sites(4127)[0])
     assert judge("POST", f"/t/{TOKEN}/event", authorization="") == Passed("/event")
     assert status("POST", f"/t/{TOKEN}/skip", authorization="") == 401
     assert status("GET", f"/t/{TOKEN}/event", authorization="") == 401
@@ -123,8 +133,88 @@ def test_gate_lets_no_other_token_in(token: str) -> None:
     if token.strip() != TOKEN:
         encoded = token.encode("utf-8", "replace").decode("latin-1")
         found = [(b"host", b"127.0.0.1:4127"), (b"authorization", f"Bearer {encoded}".encode("latin-1"))]
-        assert isinstance(GATE.judge("GET", "/v1/queue", found, unix=False), Refusal)
-        assert isinstance(GATE.judge("POST", f"/t/{token}/event", found[:1], unix=False), Refusal)
+        assert isinstance(GATE.judge("GET", "/v1/queue", found, Arrival()), Refusal)
+        assert isinstance(GATE.judge("POST", f"/t/{token}/event", found[:1], Arrival()), Refusal)
+
+
+COOKIE = "remuda-4127=" + "c" * 43
+PAGE = "http://127.0.0.1:4127"
+SECURE = Site("https://boss.example")
+COOKIES = Gate(
+    TOKEN,
+    (*loopback_sites(4127), SECURE),
+    lambda method, path: (method, path) == ("POST", "/event"),
+    login_of=lambda cookie: "me" if cookie.partition("=")[2] == "c" * 43 else None,
+)
+
+
+def by_cookie(
+    method: str, path: str, arrival: Arrival | None = None, **headers: str | None
+) -> Passed | Refusal:
+    sent = {"host": "127.0.0.1:4127", "cookie": COOKIE} | headers
+    found = [(name.replace("_", "-").encode(), value.encode()) for name, value in sent.items() if value]
+    return COOKIES.judge(method, path, found, arrival or Arrival())
+
+
+def cookie_status(method: str, path: str, arrival: Any = None, **headers: Any) -> int:
+    found = by_cookie(method, path, arrival, **headers)
+    if isinstance(found, Refusal):
+        return found.status
+    return 200 if found.login == "me" else 0
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "wanted"),
+    [
+        ("GET", "/v1/queue", {}, 200),
+        ("GET", "/", {}, 200),
+        ("GET", "/assets/app.js", {}, 200),
+        ("GET", "/", {"cookie": "remuda-4127=wrong"}, 0),
+        ("GET", "/assets/app.js", {"cookie": None}, 0),
+        ("GET", "/manifest.webmanifest", {"cookie": None}, 0),
+        ("GET", "/assets/app.js", {"cookie": None, "sec_fetch_site": "cross-site"}, 403),
+        ("POST", "/assets/app.js", {"cookie": None}, 401),
+        ("GET", "/assets", {"cookie": None}, 401),
+        ("GET", "/v1/queue", {"cookie": "remuda-4127=wrong"}, 401),
+        ("GET", "/v1/queue", {"cookie": f"remuda-4127=planted; {COOKIE}"}, 200),
+        ("GET", "/v1/queue", {"cookie": f"remuda-4128={'c' * 43}"}, 401),
+        ("GET", "/v1/queue", {"cookie": f"__Host-remuda={'c' * 43}"}, 401),
+        ("GET", "/v1/queue", {"authorization": "Bearer no"}, 401),
+        ("GET", "/v1/queue", {"origin": "http://localhost:4127"}, 403),
+        ("GET", "/v1/queue", {"sec_fetch_site": "same-site"}, 403),
+        ("POST", "/v1/navigate", {"x_remuda": "1", "origin": PAGE}, 200),
+        ("POST", "/v1/navigate", {"x_remuda": "1", "sec_fetch_site": "same-origin"}, 200),
+        ("POST", "/v1/navigate", {"x_remuda": "1"}, 403),
+        ("POST", "/v1/navigate", {"origin": PAGE}, 403),
+        ("DELETE", "/v1/navigate", {"origin": PAGE}, 403),
+        ("GET", "/v1/sessions/a/terminal", {"upgrade": "websocket"}, 403),
+        ("GET", "/v1/sessions/a/terminal", {"upgrade": "WebSocket", "origin": PAGE}, 200),
+        ("GET", "/v1/logins", {}, 403),
+        ("POST", "/v1/logins/x/revoke", {"x_remuda": "1", "origin": PAGE}, 403),
+        ("POST", f"/t/{'c' * 43}/event", {"x_remuda": "1", "origin": PAGE}, 401),
+        ("GET", "/v1/queue", {"host": "boss.example"}, 403),
+    ],
+)
+def test_gate_judges_a_cookie(method: str, path: str, headers: dict[str, str | None], wanted: int) -> None:
+    assert cookie_status(method, path, **headers) == wanted
+
+
+def test_gate_takes_a_secure_site_only_by_tls_or_from_the_proxy() -> None:
+    headers = {"host": "boss.example", "cookie": f"__Host-remuda={'c' * 43}"}
+    assert cookie_status("GET", "/v1/queue", **headers) == 403
+    for arrival in (Arrival(tls=True), Arrival(is_proxy=True, is_own=lambda: False)):
+        assert by_cookie("GET", "/v1/queue", arrival, **headers) == Passed(
+            "/v1/queue", login="me", site=SECURE
+        )
+
+
+def test_gate_lets_no_other_user_of_the_machine_use_a_login() -> None:
+    other = Arrival(is_own=lambda: False)
+    assert cookie_status("GET", "/v1/queue", other) == 403
+    assert cookie_status("POST", f"/login/{'s' * 32}", other, cookie=None) == 403
+    assert cookie_status("POST", LINK, other, cookie=None) == 0
+    assert cookie_status("GET", "/v1/queue", Arrival(is_own=lambda: True)) == 200
+    assert cookie_status("GET", "/v1/queue", Arrival(unix=True)) == 401
 
 
 # ── schemas ──
@@ -259,3 +349,61 @@ def test_watcher_that_lags_is_told_to_look_anew_and_goes_on() -> None:
         return found
 
     assert asyncio.run(lag()) == ["reset", "session"]
+
+
+# ── a terminal ──
+
+
+def test_terminal_reads_no_more_from_a_client_that_reads_nothing(home: Path) -> None:
+    """Each of its messages is answered, and the answers wait in memory."""
+    paths = SessionPaths.of("gone", sessions_folder())
+    paths.record.parent.mkdir(parents=True, exist_ok=True)
+    SessionRecord("gone", "plain", ["true"], "/", 0.0, exit_code=0).save(paths.record)
+    most, count = 200_000, 0
+
+    async def receive() -> dict[str, Any]:
+        nonlocal count
+        count += 1
+        await asyncio.sleep(0)
+        return {"type": "websocket.receive" if count < most else "websocket.disconnect", "text": "no JSON"}
+
+    async def send(message: dict[str, Any]) -> None:
+        if message["type"] == "websocket.send":
+            await asyncio.Event().wait()
+
+    async def serve() -> None:
+        parts: Any = SimpleNamespace(logins=None)
+        task = asyncio.create_task(serve_terminal(parts, "gone", None, receive, send, lambda: None))
+        before, turns = -1, 0
+        while turns < 1000 or count < 2:  # until it has read nothing for long
+            turns = turns + 1 if count == before else 0
+            before = count
+            await asyncio.sleep(0)
+        task.cancel()
+
+    asyncio.run(serve())
+    assert 1 < count < most
+
+
+def test_socket_that_is_over_ends_its_terminal_and_waits_for_no_one() -> None:
+    """A message that is too large, and a ping that is not answered."""
+
+    async def end() -> None:
+        near, far = socket.socketpair()
+        app: Any = serve_terminal
+        connection: Any = SimpleNamespace(leave=lambda: None)
+        config = Config(app, ws="none", loop="none", lifespan="off", log_config=None)
+        make = partial(
+            _socket_protocol(), connection, config=config, server_state=ServerState(), app_state={}
+        )
+        transport, protocol = await asyncio.get_running_loop().create_connection(make, sock=near)
+        one: Any = protocol
+        one.handshake_complete = one.close_sent = True
+        with pytest.raises(ClientDisconnected):
+            await one.send({"type": "websocket.send", "text": "x"})
+        transport.write(bytes(8 << 20))  # no one reads it
+        one.keepalive_timeout()
+        assert (await one.receive())["type"] == "websocket.disconnect"
+        far.close()
+
+    asyncio.run(end())

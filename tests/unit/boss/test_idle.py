@@ -44,8 +44,10 @@ def refused(agent: Agent) -> str:
 
 
 def test_registry_that_says_idle_is_enough(agent: Agent) -> None:
+    agent.says("busy")
+    assert refused(agent)
     agent.says("idle")
-    check_registry(agent.session, ClaudeSources())
+    check_registry(agent.session, ClaudeSources())  # raises NotSafe otherwise
 
 
 def test_registry_that_says_anything_else_is_told(agent: Agent) -> None:

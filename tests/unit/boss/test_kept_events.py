@@ -1,4 +1,4 @@
-"""What a keeper tells of its session, as events of the queue."""
+"""What a keeper reports about its session, as events of the queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hooks that come late, and what is told twice: the queue has each wait once, under one number."""
+"""Hooks that come late, and what is reported twice: the queue has each wait once, under one number."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ IDLE = event("stopped", 14.5, Source.REGISTRY)
 
 @pytest.mark.parametrize("at", [14.4, 14.5])
 def test_item_that_was_resolved_by_mistake_is_open_again_under_its_number(tmp_path: Path, at: float) -> None:
-    """Also for the next boss, whether its date has changed meanwhile or not."""
+    """Also for the next boss, whether its date has changed in the meantime or not."""
 
     async def before(service: BossService) -> Item:
         await service.take(event("working", 10, Source.REGISTRY), IDLE)

@@ -146,6 +146,98 @@ def test_links_outlive_the_boss_and_are_not_forgotten_when_several_are_made_at_o
     run(tmp_path, after)
 
 
+# ── the links of buttons ──
+
+DENY = {"behavior": "deny"}
+
+
+async def make_buttons(bench: Bench, approval: Approval) -> list[str]:
+    return await bench.links.make_buttons(approval.id, HOUR, [ALLOW, DENY], "notice: ntfy.sh")
+
+
+def test_button_decides_its_own_answer_and_the_ledger_names_the_notice(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        approval = await bench.ask()
+        hook = await bench.hold(approval)
+        allow, deny = await make_buttons(bench, approval)
+        bench.clock.now += 1
+        for wrong in (
+            DENY,
+            {},
+            {**ALLOW, "answers": {"1": "x"}},
+            {**DENY, "message": "x"},
+            {**ALLOW, "always": True},
+        ):
+            with pytest.raises(InvalidOptions, match="which has another answer"):
+                await bench.links.answer(allow, wrong)
+        answered = await bench.links.answer(allow, ALLOW)
+        assert (answered.by, answered.answer) == ("notice: ntfy.sh", ALLOW)
+        assert (await hook)[0] == "answered"
+        with pytest.raises(AlreadyAnswered, match=r"this link was already used.*was allowed"):
+            await bench.links.answer(allow, ALLOW)
+        with pytest.raises(AlreadyAnswered, match=r"notice: ntfy.sh has already decided: allow"):
+            await bench.links.answer(deny, DENY)
+
+    run(tmp_path, work)
+
+
+def test_button_does_not_count_in_the_first_moment_and_stays_usable(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        approval = await bench.ask()
+        hook = await bench.hold(approval)
+        allow, _ = await make_buttons(bench, approval)
+        bench.clock.now += 0.69
+        with pytest.raises(NotSafe, match="this request is new, and nothing was decided"):
+            await bench.links.answer(allow, ALLOW)
+        assert bench.service.approval(approval.id).state is ApprovalState.OPEN
+        bench.clock.now += 0.02
+        assert (await bench.links.answer(allow, ALLOW)).by == "notice: ntfy.sh"
+        await hook
+
+    run(tmp_path, work)
+
+
+def test_button_of_a_new_notice_says_first_who_was_first(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        approval = await bench.ask()
+        hook = await bench.hold(approval)
+        allow, _ = await make_buttons(bench, approval)
+        await bench.approvals.answer(approval.id, DENY, "me")
+        await hook
+        with pytest.raises(AlreadyAnswered, match="me has already decided: deny"):
+            await bench.links.answer(allow, ALLOW)
+
+    run(tmp_path, work)
+
+
+def test_button_expires_and_outlives_the_boss(tmp_path: Path) -> None:
+    made: list[str] = []
+
+    async def before(bench: Bench) -> None:
+        made.extend(await make_buttons(bench, await bench.ask()))
+
+    async def after(bench: Bench) -> None:
+        assert bench.links.is_button(made[0])
+        bench.clock.now += HOUR
+        with pytest.raises(NotInQueue, match="this link has expired"):
+            await bench.links.answer(made[0], ALLOW)
+
+    run(tmp_path, before)
+    run(tmp_path, after)
+
+
+def test_page_of_a_button_shows_the_request_and_has_no_form() -> None:
+    for asked in (
+        approval("permission", {"command": "touch x"}),
+        approval("question", {"questions": [{"question": "touch x", "options": []}]}),
+    ):
+        shown = request_page(asked, "work", is_button=True)
+        assert "touch x" in shown
+        assert "Opening it decides nothing." in shown
+        assert "<button" not in shown
+        assert "<script" not in shown
+
+
 # ── the page ──
 
 

@@ -13,17 +13,8 @@ import pytest
 
 from remuda.boss.answers.permission_policy import load_policy
 from remuda.boss.attention.model import Item, Reason, Session
-from remuda.boss.notices.notification import (
-    NotifySettings,
-    Receiver,
-    Schedule,
-    fill,
-    fill_all,
-    is_quiet,
-    load_settings,
-    read_settings,
-    words,
-)
+from remuda.boss.notices.notification import Schedule, fill, fill_all, is_quiet, words
+from remuda.boss.notices.notify_file import NotifySettings, Receiver, load_settings, read_settings
 from remuda.errors import InvalidOptions
 
 
@@ -65,7 +56,7 @@ def test_reason_that_no_receiver_wants_keeps_back_nothing_that_one_wants() -> No
     schedule, stopped = Schedule(), replace(item("a", 1000.0), reason=Reason.STOPPED)
     assert told(schedule, [stopped], 1030.0, settings) == []
     assert told(schedule, [stopped, item("b", 1010.0)], 1040.0, settings) == ["b"]
-    # Somebody wants to hear of it now: it was told to nobody.
+    # Someone wants to hear of it now: it was told to no one.
     assert told(schedule, [stopped], 1340.0) == ["a"]
     assert told(Schedule(), [item("a", 1.0)], 1340.0, NotifySettings()) == []
 
@@ -141,6 +132,13 @@ def test_notice_names_a_session_as_the_queue_does() -> None:
         {"to": [{"url": "http://x", "json": {"a": [float("nan")]}}]},
         {"threshold": float("nan")},
         {"cooldown": float("inf")},
+        {"push": True},
+        {"push": {"reason": []}},
+        {"push": {"reasons": ["boredom"]}},
+        {"push": {"hosts": "localhost"}},
+        {"push": {"details": "no"}},
+        {"push": {"contact": "me"}},
+        {"push": {"contact": "mailto:me@localhost"}},
     ],
 )
 def test_what_are_no_settings_is_refused(document: dict[str, Any]) -> None:

@@ -21,28 +21,9 @@ from remuda.boss.answers.policy_request import PolicyRequest, RequestedPath, mak
 from remuda.boss.attention.model import Reason
 from remuda.boss.folder import BossFolder
 from remuda.errors import InvalidOptions
-from support import DATA, ROOT
-from support.shell_commands import CONTEXTS, NOT_UNDERSTOOD
-
-HOME = "/home/me"
-EVERYTHING = {"decision": "allow", "tool": "*"}
-
-
-def policy(*rules: dict[str, Any]) -> Policy:
-    return read_policy({"rule": list(rules)}, HOME, os.path.realpath)
-
-
-def allowing(*commands: str) -> Policy:
-    return policy({"decision": "allow", "tool": "Bash", "command": list(commands)})
-
-
-def bash(command: str, **more: Any) -> PolicyRequest:
-    return PolicyRequest("Bash", command=command, **more)
-
-
-def decided(found: Policy, command: str) -> str:
-    return str(found.decide(bash(command)).decision)
-
+from support import ROOT
+from support.policies import EVERYTHING, HOME, allowing, decided, policy
+from support.shell_commands import NOT_UNDERSTOOD
 
 # ── shell commands ──
 
@@ -120,340 +101,6 @@ def test_first_rule_that_fits_decides() -> None:
         "ask",
         "allow",
     ]
-
-
-# ── below a rule that denies or asks ──
-
-GUARDED = policy(
-    {"decision": "deny", "name": "never", "tool": "Bash", "command": ["rm *", "sudo *"]},
-    {"decision": "ask", "name": "careful", "tool": "Bash", "command": ["git push *", "npm publish *"]},
-    {"decision": "allow", "name": "rest", "tool": "Bash"},
-)
-
-DENIED = [
-    *(
-        "rm x",
-        "/bin/rm x",
-        "RM x",
-        "r''m x",
-        "\\rm x",
-        "ls; rm x",
-        "ls | rm x",
-        "FOO='1' rm x",
-        'FOO="1" rm x',
-    ),
-    *("LANG='C' sudo reboot", "echo $(rm x)", 'echo "$(rm x)"', "(rm x)", "timeout 5 rm x", "nohup rm x"),
-    *("cat <<E\n$(/bin/rm -rf x)\nE", "true # c \\\n/bin/rm -rf x", "rm x > y", 'rm -rf "$HOME/x"', "rm *"),
-]
-ASKED = [
-    *(
-        "git push",
-        "git -C d push",
-        "git --no-pager push",
-        "GIT_SSH_COMMAND='ssh -v' git push --force",
-        "npm publish",
-    ),
-    *(
-        "npm pub",
-        "npm --silent publish",
-        "git push 2>&1",
-        "git $X",
-        "$X y",
-        "git {push,x}",
-        "git pus?",
-        "git p",
-    ),
-    *(
-        "bash -c 'ls'",
-        "sh x.sh",
-        "python3 x.py",
-        "python3.12 -c 1",
-        "node x.js",
-        "perl -e 1",
-        "make",
-        "ruby x.rb",
-    ),
-    *(
-        "env '-Srm -rf x'",
-        "su -c'rm -rf x'",
-        "script -qc'rm -rf x' /dev/null",
-        "xargs rm",
-        "env rm x",
-        "noglob rm x",
-    ),
-    *(
-        "repeat 1 rm x",
-        "setpriv a rm x",
-        "setarch x rm -rf y",
-        "busybox rm x",
-        "anything rm x",
-        "anything 'rm x'",
-    ),
-    *(
-        "anything -crm",
-        "echo '/bin/r? x' | anything",
-        "anything '/bin/r?' x",
-        "anything 'r${Z}m' x",
-        "echo 'rm x' | anything",
-        "ls | sh",
-        "eval x",
-        ". x",
-        "source x",
-        "alias a=b",
-        "hash -p a b",
-    ),
-    *(
-        "find . -exec rm {} +",
-        "find . -delete",
-        "find . -ok ls {} ;",
-        "awk 'BEGIN{system(1)}'",
-        "awk -f x",
-        "awk '1|2'",
-    ),
-    *("sed 's/a/b/e' x", "sed -f x", "sed '1e ls' x", "sed -n '1w y' x", "sed 1p *.py", "tar -I x -cf a b"),
-    *(
-        "tar xf a --to-command=x",
-        "git -c core.pager=x log",
-        "git rebase -x ls",
-        "git rebase -ix ls",
-        "git bisect run x",
-    ),
-    *(
-        "git submodule foreach x",
-        "git clone -u x y",
-        "git clone --upl=x y",
-        "git grep -Ox y",
-        "git config core.pager x",
-    ),
-    *(
-        "git fetch ext::x",
-        "git add *",
-        "git --exec-path=x log",
-        "git difftool",
-        "npm exec x",
-        "npm run x --script-sh=y",
-    ),
-    *(
-        "npx evil",
-        "cargo --config x build",
-        "cargo build --config x",
-        "go test -exec x",
-        "go run x",
-        "rg --pre x y",
-    ),
-    *(
-        "sort --compress-prog=x y",
-        "split --filter=x y",
-        "test -v 'a[$(ls)]'",
-        "[ -v x ]",
-        "printf -v x y",
-        "ssh h ls",
-    ),
-    *(
-        "printf '%n' x",
-        "coproc ls",
-        "command ls",
-        "command -p ls",
-        "exec ls",
-        "docker run x",
-        "vim x",
-    ),
-    *(
-        "tee q; ./q",
-        "curl -o q x; ./q",
-        "python -m evil",
-        "uv run x.py",
-        "uvx x",
-    ),
-    *(
-        "xargs -I% % x",
-        "xargs sh",
-        "xargs -a f rm",
-        "ls > x",
-        "for i in a; do ls; done",
-        "/lib64/ld-linux.so.2 /bin/ls",
-    ),
-]
-ASKED += [
-    *(
-        "python3 -m pytest -q",
-        "sed -n '1,40p' x",
-        "sed 's/a/b/g' x",
-        "awk '{print $1}' x",
-        "awk -F: '{print $1, $NF}' x",
-        "tar xzf a.tgz",
-        "find . -exec grep -l x {} +",
-        "ls | xargs wc -l",
-    ),
-    *("cd x && ./run.sh", "mytool a b", "cp a conftest.py && pytest", "echo x | npm test", "ls # x"),
-]
-"""Harmless, but by programs that can run others."""
-
-ALLOWED = [
-    *(
-        "ls -la",
-        "git status",
-        "git commit -m 'rm it'",
-        "git log --oneline | head -5",
-        "rg 'rm -rf' x",
-        "echo rm x",
-    ),
-    *(
-        "grep -rn sudo . | wc -l",
-        "pytest -q 2>&1 | tail",
-        "timeout 60 pytest",
-        "uv run pytest",
-    ),
-    *(),
-    *(
-        "find . -name '*.py' -type f",
-        "npm run format",
-        "npm test",
-    ),
-    *(
-        "cargo test -- --nocapture",
-        "go test ./...",
-        "command -v rm",
-        "[ -f x ] && ls",
-    ),
-    *("git clean -x", "git stash", "ls *.py", "printf '%s' a", "node --version"),
-]
-
-
-@pytest.mark.parametrize("command", DENIED)
-def test_denied_command_is_denied_however_it_is_written(command: str) -> None:
-    verdict = GUARDED.decide(bash(command))
-    assert (str(verdict.decision), verdict.name) == ("deny", "never")
-
-
-@pytest.mark.parametrize("command", ASKED)
-def test_command_that_may_run_anything_is_asked_below_a_guard_and_allowed_without(command: str) -> None:
-    assert decided(GUARDED, command) == "ask"
-    assert decided(policy({"decision": "allow", "tool": "Bash"}), command) == "allow"
-
-
-@pytest.mark.parametrize("command", ALLOWED)
-def test_command_that_runs_nothing_else_is_allowed_below_a_guard(command: str) -> None:
-    assert GUARDED.decide(bash(command)).name == "rest"
-
-
-@pytest.mark.parametrize("context", CONTEXTS)
-def test_no_way_to_write_a_denied_command_is_allowed(context: str) -> None:
-    """What bash makes of them is seen in tests/integration/test_policy_differential.py."""
-    text = context.replace("@", "rm x").replace("H", "ls").replace("BIN", "/bin")
-    is_data = text == "echo a#'\nrm x\n#'"
-    assert "rm" not in text or is_data or decided(GUARDED, text) in ("ask", "deny")
-
-
-def test_options_of_a_pattern_are_found_apart_joined_and_shortened() -> None:
-    found = policy({"decision": "deny", "command": ["rm -rf *", "git push --force *"]}, EVERYTHING)
-    assert decided(found, "rm -rf x") == "deny"
-    for command in (
-        "git stash; git push -q --force",
-        "rm -fr x",
-        "rm -r -f x",
-        "rm x -rf",
-        "git push --forc",
-        "git push origin --force",
-        "foo 'rm -rf x'",
-    ):
-        assert decided(found, command) == "ask", command
-    assert decided(found, "rm -r x") == "allow"
-
-
-def test_program_name_of_many_digits_is_decided_at_once() -> None:
-    """With a reader that tries every way to part the digits, this takes longer than the universe is old."""
-    found = policy({"decision": "deny", "command": "rm *"}, {"decision": "allow", "tool": "Bash"})
-    assert decided(found, f"tool{'1' * 200}_ x") == decided(found, "tool_ x")
-
-
-def test_doubt_denies_nothing_and_a_rule_that_denies_for_certain_still_does() -> None:
-    never, allow = {"decision": "deny", "command": "rm *"}, {"decision": "allow", "tool": "Bash"}
-    assert decided(policy(never, allow), "$X y") == "ask"
-    assert decided(policy(never, allow, {"decision": "deny", "command": "git *"}), "$X y; git x") == "ask"
-    assert decided(policy(never, {"decision": "deny", "command": "git *"}, allow), "$X y; git x") == "deny"
-    assert decided(policy(never), "$X y") == "ask"
-
-
-def test_guard_that_is_for_another_session_does_not_count() -> None:
-    found = policy({"decision": "deny", "command": "rm *", "session": "ci-*"}, EVERYTHING)
-    assert decided(found, "python3 x.py") == "allow"
-    assert str(found.decide(bash("python3 x.py", session=("ci-1",))).decision) == "ask"
-
-
-BYPASSES = (DATA / "shell_bypasses.txt").read_text().splitlines()
-
-
-@pytest.mark.parametrize("command", BYPASSES)
-def test_command_that_once_ran_a_denied_program_is_not_allowed(command: str) -> None:
-    assert decided(GUARDED, command) != "allow"
-    without_push = policy({"decision": "deny", "command": ["rm *", "touch *"]}, EVERYTHING)
-    assert decided(without_push, command) != "allow"
-
-
-@pytest.mark.parametrize(
-    ("pattern", "command"),
-    [
-        ("eslint *", "npx eslint ."),
-        ("eslint *", "npx eslint@8 ."),
-        ("eslint *", "yarn run eslint ."),
-        ("eslint *", "pnpm exec eslint ."),
-        ("pytest *", "uv run pytest"),
-        ("pytest *", "uv run --frozen pytest -q"),
-        ("pytest *", "poetry run pytest x"),
-        ("pytest *", "python3 -m pytest"),
-        ("pip install *", "uv pip install evil"),
-        ("pip install *", "pip3 install evil"),
-        ("npm install *", "npm i evil"),
-        ("npm install *", "npm add evil"),
-        ("npm i *", "npm install evil"),
-        ("npm run test", "npm t"),
-        ("cargo run *", "cargo r"),
-        ("yarn run build *", "yarn build"),
-        ("git add *", "git stage x"),
-    ],
-)
-def test_denied_program_or_subcommand_is_denied_by_each_name_and_where_another_runs_it(
-    pattern: str, command: str
-) -> None:
-    assert decided(policy({"decision": "deny", "command": pattern}, EVERYTHING), command) == "deny"
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        *(
-            "git add -A && git commit -m x && git status",
-            "git checkout -b x && git add -A && git commit -m x",
-        ),
-        *("pytest -q && git add -A && git commit -m x", "cargo build && cargo test", "npm ci && npm test"),
-        *("cp a b && echo done", "pip install -e '.[dev]' && pytest", "ruff format --check . && pytest -q"),
-        *("npm test -- src/app.test.ts -t renders", "go mod tidy && go test ./...", "npx prettier --write ."),
-        *("yarn test:unit -u", "pnpm build", "pnpm run test", "git -C x log -n 5"),
-    ],
-)
-def test_everyday_command_that_writes_nothing_that_it_runs_is_allowed(command: str) -> None:
-    assert decided(GUARDED, command) == "allow"
-
-
-def test_typical_commands_are_decided_as_a_user_expects(record_property: Any) -> None:
-    file = DATA / "typical_commands.tsv"
-    rows = [line.split("\t") for line in file.read_text().splitlines()]
-    commands = [(expected, text.replace("\\n", "\n")) for expected, text in rows]
-    piped = [text for _, text in commands if re.search(r"(?<!\|)\|(?!\|)|[<>]", text)]
-    assert len(commands) >= 200
-    assert len(piped) >= len(commands) / 4
-    wrong = [
-        (expected, text, decided(GUARDED, text))
-        for expected, text in commands
-        if decided(GUARDED, text) != expected
-    ]
-    asked = [text for expected, text, got in wrong if (expected, got) == ("allow", "ask")]
-    share = len(asked) / len(commands)
-    print(f"{len(asked)} of {len(commands)} typical commands are asked that could be allowed: {share:.1%}")
-    record_property("asked", len(asked))
-    assert len(asked) == len(wrong), wrong
-    assert share < 0.15
 
 
 # ── tools that run commands ──
@@ -571,11 +218,14 @@ def test_place_that_a_pattern_of_glob_or_grep_reaches_counts(tmp_path: Path) -> 
     allow = policy({"decision": "allow", "path": work})
     deny = policy({"decision": "deny", "path": "/etc"}, EVERYTHING)
     assert tool_decided(allow, "Glob", {"path": work, "pattern": "**/*.py"}) == "allow"
-    assert tool_decided(allow, "Grep", {"path": work, "pattern": "/etc/.*", "glob": "*.{ts,tsx}"}) == "allow"
+    for glob in ("*.{ts,tsx}", "{.github,src}/**", "./src/{a,b}.py"):
+        assert tool_decided(allow, "Grep", {"path": work, "pattern": "/etc/.*", "glob": glob}) == "allow"
     for pattern, decision in (("/etc/**", "deny"), ("/etc/passwd", "deny"), ("/e*/passwd", "ask")):
         assert tool_decided(allow, "Glob", {"path": work, "pattern": pattern}) == "ask", pattern
         assert tool_decided(deny, "Glob", {"path": work, "pattern": pattern}) == decision, pattern
-    for odd in ("../../etc/*", "{/etc,a}/*", "{a,~}/*", 1, "a\\b"):
+    # Braces and brackets can make `..` or an absolute path: seen with glob 13 for Node.
+    braces = (".{.,}/etc/*", "{,x}/etc/*", ".{./etc,}/*", "{a/.,b}.{./etc,}", "{.,x}./etc", ".[.]/etc")
+    for odd in ("../../etc/*", "{/etc,a}/*", "{a,~}/*", 1, "a\\b", *braces):
         for tool, key in (("Glob", "pattern"), ("Grep", "glob")):
             assert tool_decided(allow, tool, {"path": work, key: odd}) == "ask", odd
             assert tool_decided(deny, tool, {"path": work, key: odd}) == "ask", odd
@@ -783,8 +433,8 @@ def test_file_is_found_read_and_must_be_ours_alone(tmp_path: Path) -> None:
     other = tmp_path / "config" / "remuda" / "policy.toml"
     environ = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
     own = folder.path / "policy.toml"
-    assert policy_file(folder, environ) == own
-    assert load_policy(own) == Policy()
+    assert policy_file(folder, environ) == other, "the guide says to write this one"
+    assert load_policy(other) == Policy()
     other.parent.mkdir(parents=True)
     other.write_text('[[rule]]\ndecision = "deny"\nname = "never"\n')
     other.chmod(0o644)

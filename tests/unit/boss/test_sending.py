@@ -8,7 +8,8 @@ from threading import Thread
 
 import pytest
 
-from remuda.boss.notices.notification import FIELDS, Receiver
+from remuda.boss.notices.notification import FIELDS
+from remuda.boss.notices.notify_file import Receiver
 from remuda.boss.notices.sending import NoticeExchange, send
 
 WORDS = dict.fromkeys(FIELDS, "x")

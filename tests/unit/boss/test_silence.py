@@ -145,7 +145,7 @@ def test_never_is_never_looked_for(tmp_path: Path) -> None:
     async def steps(service: BossService) -> None:
         silence = Silence(service, {"REMUDA_HUNG_AFTER": "never"})
         await silence.start()
-        assert len(asyncio.all_tasks()) == 2  # this one, and the service's own
+        assert len(asyncio.all_tasks()) == 3  # this one, and the two of the service
         await silence.close()
 
     with_service(tmp_path, steps)

@@ -41,7 +41,7 @@ def test_shared_modules_exist_and_have_no_command_of_their_own_file() -> None:
 
 
 def test_ls_loads_no_module_of_another_command() -> None:
-    assert loaded_for("ls") == {"app", "common", "ls", "output", "outside", "redraw"}
+    assert loaded_for("ls") == {"app", "common", "elsewhere", "ls", "output", "outside", "redraw"}
 
 
 def test_segment_loads_no_module_of_another_command() -> None:

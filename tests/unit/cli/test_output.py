@@ -154,26 +154,51 @@ def test_cut_of_a_coloured_text_keeps_its_colours(text: str, more: str, width: i
 
 
 TABLE = (
-    "from remuda.cli.output import echo, style, table_lines\n"
+    "import sys; from remuda.cli.output import echo, style, table_lines\n"
     "state = style('waiting_permission', fg='yellow')\n"
-    "rows = [('x' * 38, state, '中' * 40, 'last ' * 30), ('a', 'b', 'c', 'd')]\n"
-    "echo('\\n'.join(table_lines(('NAME', 'STATE', 'CWD', 'LAST'), rows)))\n"
+    "rows = [('x' * int(sys.argv[1]), state, '中' * 40, 'last ' * 30), ('a', 'b', 'c', 'd')]\n"
+    "echo('\\n'.join(table_lines(('NAME', 'STATE', 'CWD', 'LAST'), rows, optional=sys.argv[2:])))\n"
 )
 
 
-@pytest.mark.parametrize("cols", [200, 80, 40, 20, 9])
-def test_no_line_of_a_table_is_wider_than_the_terminal(cols: int) -> None:
+def table_of(name_length: int, cols: int, *optional: str) -> list[str]:
     master, slave = pty.openpty()
     termios.tcsetwinsize(slave, (24, cols))
     # What a variable says of the terminal may be old.
     env = {**os.environ, "NO_COLOR": "1", "COLUMNS": "300"}
-    subprocess.run([sys.executable, "-c", TABLE], env=env, stdout=slave, check=True)
+    subprocess.run(
+        [sys.executable, "-c", TABLE, str(name_length), *optional], env=env, stdout=slave, check=True
+    )
     os.close(slave)
     lines = os.read(master, 1 << 16).decode().splitlines()
     os.close(master)
+    return lines
+
+
+def test_table_with_a_name_as_wide_as_the_terminal_still_shows_the_other_columns() -> None:
+    head, row, _ = table_of(64, 80)
+    assert head.split() == ["NAME", "STATE", "CWD", "LAST"]
+    assert re.match("x{40,}…  wait…  中中…  last…$", row)
+
+
+@pytest.mark.parametrize(
+    ("cols", "heads"),
+    [(80, ["NAME", "STATE", "CWD", "LAST"]), (34, ["NAME", "STATE", "LAST"]), (20, ["NAME", "LAST"])],
+)
+def test_narrow_terminal_loses_optional_columns_in_their_order(cols: int, heads: list[str]) -> None:
+    lines = table_of(8, cols, "CWD", "STATE")
+    assert lines[0].split() == heads
+    assert max(map(cells, lines)) <= cols
+    assert "x" * 8 in lines[1]
+
+
+@pytest.mark.parametrize("cols", [200, 80, 40, 20, 9])
+def test_no_line_of_a_table_is_wider_than_the_terminal(cols: int) -> None:
+    lines = table_of(38, cols)
     assert len(lines) == 3
     assert max(map(cells, lines)) <= cols
     assert all("…" in line for line in lines[1:2])
+    assert "x" * 38 in lines[1] or cols < 80, "a name is cut last"
     if cols >= 40:
         assert lines[2].split() == ["a", "b", "c", "d"]
 

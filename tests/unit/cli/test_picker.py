@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
+from importlib.resources import files
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.cli.output import cells, rendered
-from remuda.cli.picker import READ, Picker, PickerRow
+from remuda.cli.picker import Picker, PickerRow
+from remuda.cli.queue_keys import READ
 
 
 def rows(*names: str) -> list[PickerRow]:
@@ -46,6 +49,21 @@ def test_press_says_what_is_to_be_done(key: str, meant: str | None) -> None:
     picker = Picker(rows("a", "b"))
     assert picker.press(key) == meant
     assert marked(picker) == "a"
+
+
+def test_every_key_of_the_shared_table_does_the_same_here_or_says_what_to_do() -> None:
+    table = json.loads((files("remuda.boss.web") / "keys.json").read_text())
+    actions = {"go", "skip", "snooze", "dismiss", "refresh"}
+    for one in table:
+        picker = Picker(rows("a", "b", "c"))
+        picker.at = 1
+        done = picker.press({"Enter": "\r"}.get(one["key"], one["key"]))
+        if one["action"] in actions:
+            assert done == one["action"]
+        elif one["action"] in ("up", "down"):
+            assert marked(picker) == {"up": "a", "down": "c"}[one["action"]]
+        elif one["action"] != "yes":
+            assert picker.note, one
 
 
 def test_press_of_a_number_goes_to_that_one() -> None:

@@ -1,11 +1,11 @@
-"""Where somebody is who scrolls back, and what the keys do."""
+"""Where someone is who scrolls back, and what the keys do."""
 
 from __future__ import annotations
 
 import pytest
 
 from remuda.cli.scroll import Scroll, scrolling_key
-from remuda.terminal.mouse import WheelReader
+from remuda.terminal.reports import WheelReader
 from remuda.terminal.view import clipped
 
 LINES = [f"line {i}" for i in range(100)]

@@ -1,4 +1,4 @@
-"""Delays and times to live while somebody sets the clock: the seconds that passed count."""
+"""Delays and times to live while someone sets the clock: the seconds that passed count."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOUR = 3600.0
 
 
 class Hands:
-    """A clock for a test: seconds pass, somebody sets it, the machine starts anew."""
+    """A clock for a test: seconds pass, someone sets it, the machine starts again."""
 
     def __init__(self) -> None:
         self.wall = time.time()

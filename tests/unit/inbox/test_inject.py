@@ -67,7 +67,7 @@ def test_text_is_the_prompt_without_its_last_line_end(content_type: str) -> None
         ({}, "[9:05 AM] hi"),
         ({"ts": "2026-11-15T22:30:00.000Z"}, "[12:30 AM] hi"),
         ({"ts": 1794738600000}, "[12:30 PM] hi"),
-        # A name cannot pass for a message of somebody else.
+        # A name cannot pass for a message of someone else.
         (
             {"channel": "a\nb", "author": "ann: x\r\n[9:06 AM] #c boss"},
             "[9:05 AM] #a b ann: x [9:06 AM] #c boss: hi",
@@ -142,9 +142,10 @@ def test_text_that_is_not_utf8_is_refused() -> None:
 @given(st.binary(), st.sampled_from(["text/plain", "application/json"]))
 def test_any_body_is_read_or_refused(body: bytes, content_type: str) -> None:
     try:
-        read_injected(body, content_type, NOW)
+        message = read_injected(body, content_type, NOW)
     except InputError:
-        pass
+        return
+    assert isinstance(message.prompt, str)
 
 
 _VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.lists(st.integers())

@@ -218,7 +218,7 @@ def test_follow_message_that_does_not_end_times_out_with_its_stage(bench: Bench)
     bench.lease()
     following = follow(bench.folder, message, 0.05)
     assert stages(next(following)) == ["accepted", "written"]
-    with pytest.raises(WaitTimeout, match="it is written"):
+    with pytest.raises(WaitTimeout, match="has not ended within 50ms; its last step is `written`"):
         next(following)
 
 

@@ -1,4 +1,4 @@
-"""Appending to an inbox: the lock whose file stays open, and what others write meanwhile."""
+"""Appending to an inbox: the lock whose file stays open, and what others write in the meantime."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def test_has_writer_tells_of_those_who_write_and_not_of_those_who_read(tmp_path:
 
 
 def test_has_writer_beside_those_who_open_it_ends_nobody(tmp_path: Path) -> None:
-    """Whoever opens a file under a lease breaks it, and its holder is sent a signal."""
+    """Anyone who opens a file under a lease breaks it, and its holder is sent a signal."""
     path, over = tmp_path / "file", Event()
     path.touch()
 

@@ -1,4 +1,4 @@
-"""Permissions that clients may give: the first answer counts, and nobody waits for what is over."""
+"""Permissions that clients may give: the first answer counts, and no one waits for what is over."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from remuda.agents.claude.hooks import read_hook
-from remuda.agents.claude.permission import answer_permission
+from remuda.agents.claude.hooks import answer_permission, read_hook
 from remuda.agents.claude.registry import read_registry
 from remuda.errors import AlreadyAnswered, InvalidOptions, LocalProtocolError
 from remuda.keeper.asks import Answer, Asks, read_decision

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from remuda.errors import InvalidOptions
-from remuda.keeper.large_events import MAX_EVENT_BYTES, LargeEvents
+from remuda.keeper.fanout import MAX_EVENT_BYTES, LargeEvents
 
 
 def fetch(events: LargeEvents, told: dict[str, Any]) -> dict[str, Any]:

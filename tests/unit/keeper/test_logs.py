@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import pytest
 
-from remuda.cli import logs
 from remuda.inotify import Inotify
 from remuda.keeper.client import KeeperClient
+from remuda.keeper.history_stream import changes as follow_file
 from remuda.paths import SessionPaths
 
 LATE = 5.0
@@ -49,7 +49,7 @@ def test_history_that_cannot_be_watched_now_is_looked_at(
     late = threading.Timer(LATE, os.write, (writing, b"x"))
     late.start()
     try:
-        changes = logs._changes(paths, cast(KeeperClient, Quiet(reading)))
+        changes = follow_file(paths.history, cast(KeeperClient, Quiet(reading)))
         next(changes)
         began = time.monotonic()
         next(changes)

@@ -1,4 +1,4 @@
-"""The keeper's loop: who is in a hurry goes first, and nobody else waits long for it."""
+"""The keeper's loop: who is in a hurry goes first, and no one else waits long for it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from remuda.keeper.loop import afterwards
-from remuda.keeper.quick_loop import KeeperLoop
+from remuda.keeper.loop import KeeperLoop
+from remuda.keeper.session import afterwards
 
 
 @contextmanager

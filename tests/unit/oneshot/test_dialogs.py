@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from remuda.agents.claude.print.dialogs import ClaudeDialogs
-from remuda.oneshot.dialogs import diagnose, is_silent, question_for_person, unanswerable, waited
+from remuda.agents.claude.screen import ClaudeDialogs
+from remuda.oneshot.probe import diagnose, is_silent, question_for_person, unanswerable, waited
 
 DIALOGS = ClaudeDialogs()
 

@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
 import os, signal, sys, time
-from remuda.oneshot.signals import Signalled, raise_signals
+from remuda.oneshot.output import Signalled, raise_signals
 
 def end():
     os.kill(os.getpid(), signal.Signals[sys.argv[2]])
@@ -64,7 +64,7 @@ def test_what_else_is_dropped_is_still_told() -> None:
 
 SECOND = """
 import os, signal, sys
-from remuda.oneshot.signals import Signalled, SignalsHeld, raise_signals, ignore_signals
+from remuda.oneshot.output import Signalled, SignalsHeld, raise_signals, ignore_signals
 
 class Late:
     def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.Signals[sys.argv[2]]):

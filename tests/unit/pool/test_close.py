@@ -93,7 +93,7 @@ async def test_aclose_while_a_worker_is_in_a_step_ends_it_too(step: str) -> None
     gate.open("one" if step == "renewing" else "nothing")
     await asyncio.sleep(0.6)
     await client.aclose()
-    assert asyncio.get_running_loop().time() == 0.6  # nobody waits for a step that is of no use any more
+    assert asyncio.get_running_loop().time() == 0.6  # no one waits for a step that is of no use any more
     assert agent.alive == []
     assert client.stats()["sessions"] == []
     await asyncio.wait([call])

@@ -1,4 +1,4 @@
-"""What a pool tells of itself: events, counters, document, log; and who is asked for permissions."""
+"""What a pool reports about itself: events, counters, document, log; and who is asked for permissions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from remuda import Allow, Client, Deny, InvalidOptions, PermissionRequest, RemudaError, Usage, WaitTimeout
-from remuda.pool.events import RequestDone, RequestError, SessionEvicted, SessionSpawned
-from remuda.pool.metrics import Metrics
+from remuda.pool.events import Metrics, RequestDone, RequestError, SessionEvicted, SessionSpawned
 from remuda.pool.types import Answered, Decision, Permissions, Request, SessionEvent
 from remuda.testing.pool import USAGE, FakeAgent, FakeSession
 from support.pool import Heard, gated, settled, soon, virtual
@@ -197,6 +196,7 @@ async def test_stats_is_a_document_of_the_present() -> None:
     assert session == {
         "session_id": agent.sessions[0].id,
         "profile": agent.sessions[0].profile.key,
+        "request_profile": agent.sessions[0].profile.request_key,
         "backend": "terminal",
         "state": "busy",
         "served": 1,

@@ -15,7 +15,7 @@ import pytest
 from remuda import Client, CommandNotFound, InvalidOptions
 from remuda.errors import CommandNotExecutable
 from remuda.pool.options import ClientSettings, read_client, read_run
-from remuda.pool.profile import Profile, Resolver
+from remuda.pool.worker import Profile, Resolver
 from remuda.testing.pool import FakeAgent
 from support.pool import gated, soon, virtual
 

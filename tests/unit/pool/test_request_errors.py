@@ -1,4 +1,4 @@
-"""Requests of a warm pool that fail: errors of the agent's, errors that nobody expects, and crashes."""
+"""Requests of a warm pool that fail: errors of the agent's, errors that no one expects, and crashes."""
 
 from __future__ import annotations
 

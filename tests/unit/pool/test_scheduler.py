@@ -13,12 +13,12 @@ from remuda.pool.scheduler import (
     Action,
     Evict,
     HandOver,
-    Limits,
     Member,
+    PoolLimits,
     PrewarmTarget,
     Spawn,
-    State,
     Waiter,
+    WorkerState,
     decide,
     expired_limit,
     next_decision_at,
@@ -26,16 +26,16 @@ from remuda.pool.scheduler import (
 
 NOW = 1000.0
 IDLE, BUSY, SPAWNING, CLEARING, CLOSING, STOPPING = (
-    State.IDLE,
-    State.BUSY,
-    State.SPAWNING,
-    State.CLEARING,
-    State.CLOSING,
-    State.STOPPING,
+    WorkerState.IDLE,
+    WorkerState.BUSY,
+    WorkerState.SPAWNING,
+    WorkerState.CLEARING,
+    WorkerState.CLOSING,
+    WorkerState.STOPPING,
 )
 
 
-def member(name: str, profile: str, state: State = IDLE, used: float = NOW, served: int = 1) -> Member:
+def member(name: str, profile: str, state: WorkerState = IDLE, used: float = NOW, served: int = 1) -> Member:
     return Member(name, profile, state, born=used, used=used, served=served)
 
 
@@ -50,7 +50,7 @@ def plan(
     **limits: int | float | None,
 ) -> list[Action]:
     counted = Counter(waiter.profile for waiter in waiting)
-    return decide(members, waiting, counted, targets or {}, Limits(**limits), NOW)  # type: ignore[arg-type]
+    return decide(members, waiting, counted, targets or {}, PoolLimits(**limits), NOW)  # type: ignore[arg-type]
 
 
 # ── waiters ──
@@ -77,18 +77,18 @@ def test_decide_waiters_of_one_profile_are_served_in_order() -> None:
 
 
 @pytest.mark.parametrize("state", [SPAWNING, CLEARING])
-def test_decide_worker_that_comes_is_waited_for_although_there_is_room(state: State) -> None:
+def test_decide_worker_that_comes_is_waited_for_although_there_is_room(state: WorkerState) -> None:
     assert plan([member("a", "P", state)], waiters("P"), size=4) == []
     assert plan([member("a", "P", state)], waiters("P", "P"), size=4) == [Spawn("P", 1)]
 
 
 @pytest.mark.parametrize("state", [BUSY, STOPPING, CLOSING])
-def test_decide_worker_that_may_not_come_is_not_waited_for(state: State) -> None:
+def test_decide_worker_that_may_not_come_is_not_waited_for(state: WorkerState) -> None:
     assert plan([member("a", "P", state)], waiters("P"), size=4) == [Spawn("P", 1)]
 
 
 @pytest.mark.parametrize("state", [BUSY, STOPPING, CLOSING, SPAWNING, CLEARING])
-def test_decide_full_pool_starts_nothing(state: State) -> None:
+def test_decide_full_pool_starts_nothing(state: WorkerState) -> None:
     assert plan([member("a", "P", state)], waiters("P", "Q"), size=1) == []
 
 
@@ -162,7 +162,7 @@ def test_decide_alternating_profiles_share_one_seat_in_runs_and_none_starves() -
     while queue:
         now += 0.01
         counted = Counter(waiter.profile for waiter in queue)
-        (action,) = decide([seat], queue, counted, {}, Limits(size=1, patience=1e9), now)
+        (action,) = decide([seat], queue, counted, {}, PoolLimits(size=1, patience=1e9), now)
         if isinstance(action, HandOver):
             for waiter in queue:
                 waiter.passed += waiter.id in action.passed
@@ -200,17 +200,17 @@ def test_decide_busy_worker_past_a_limit_is_left_alone() -> None:
 def test_decide_without_limits_nothing_is_too_old() -> None:
     old = Member("a", "P", IDLE, born=-1e9, used=-1e9, served=10**9)
     assert plan([old], max_age=None, max_idle=None, max_requests=None) == []
-    assert next_decision_at([old], {}, Limits(max_age=None, max_idle=None), NOW) is None
+    assert next_decision_at([old], {}, PoolLimits(max_age=None, max_idle=None), NOW) is None
 
 
 def test_decide_idle_worker_that_a_target_keeps_stays() -> None:
     resting = [member("a", "P", used=NOW - 700), member("b", "P", used=NOW - 600)]
     assert plan(resting, targets={"P": PrewarmTarget(1)}, size=2) == [Evict("a", "max_idle")]
-    assert next_decision_at(resting[1:], {"P": PrewarmTarget(1)}, Limits(max_age=None), NOW) is None
+    assert next_decision_at(resting[1:], {"P": PrewarmTarget(1)}, PoolLimits(max_age=None), NOW) is None
 
 
 def test_expired_limit_is_the_limit_that_was_reached() -> None:
-    limits = Limits(max_requests=2, max_age=60.0)
+    limits = PoolLimits(max_requests=2, max_age=60.0)
     assert expired_limit(Member("a", "P", born=NOW, served=1), limits, NOW + 59.9) is None
     assert expired_limit(Member("a", "P", born=NOW, served=2), limits, NOW) == "max_requests"
     assert expired_limit(Member("a", "P", born=NOW, served=1), limits, NOW + 60) == "max_age"
@@ -218,9 +218,11 @@ def test_expired_limit_is_the_limit_that_was_reached() -> None:
 
 def test_next_decision_is_when_the_first_limit_is_reached() -> None:
     members = [Member("a", "P", IDLE, born=0, used=900), Member("b", "P", BUSY, born=0, used=0)]
-    assert next_decision_at(members, {}, Limits(max_age=3600, max_idle=600), NOW) == 1500
-    assert next_decision_at(members, {}, Limits(max_age=1100, max_idle=600), NOW) == 1100
-    assert next_decision_at(members, {"Q": PrewarmTarget(1, not_before=NOW + 1)}, Limits(), NOW) == NOW + 1
+    assert next_decision_at(members, {}, PoolLimits(max_age=3600, max_idle=600), NOW) == 1500
+    assert next_decision_at(members, {}, PoolLimits(max_age=1100, max_idle=600), NOW) == 1100
+    assert (
+        next_decision_at(members, {"Q": PrewarmTarget(1, not_before=NOW + 1)}, PoolLimits(), NOW) == NOW + 1
+    )
 
 
 # ── targets ──
@@ -254,7 +256,7 @@ def test_decide_target_whose_starts_failed_waits() -> None:
 # ── whatever the snapshot ──
 
 PROFILES = "PQR"
-Snapshot = tuple[list[Member], list[Waiter], dict[str, PrewarmTarget], Limits]
+Snapshot = tuple[list[Member], list[Waiter], dict[str, PrewarmTarget], PoolLimits]
 
 
 @st.composite
@@ -265,7 +267,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         Member(
             f"m{number}",
             draw(st.sampled_from(PROFILES)),
-            draw(st.sampled_from(State)),
+            draw(st.sampled_from(WorkerState)),
             born=draw(times),
             used=draw(times),
             served=draw(st.integers(0, 60)),
@@ -281,7 +283,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         profile: PrewarmTarget(draw(st.integers(0, size)), draw(st.booleans()), draw(st.floats(0, 2 * NOW)))
         for profile in draw(st.sets(st.sampled_from(PROFILES)))
     }
-    limits = Limits(
+    limits = PoolLimits(
         size,
         draw(st.none() | st.integers(1, 60)),
         draw(st.none() | st.floats(1, 2 * NOW)),

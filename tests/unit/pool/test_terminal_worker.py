@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from remuda.pool.keeper_session import exit_detail
-from remuda.pool.profile import Profile
 from remuda.pool.terminal_turn import overlap
 from remuda.pool.terminal_worker import carry_over, make_spec
+from remuda.pool.worker import Profile
 
 CLEAN: dict[str, Any] = {
     "typed": False,

@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from remuda.terminal import history
-from remuda.terminal.history import MAGIC, Begun, Gap, HistoryEvent, HistoryParser, Output, Painted, Resized
+from remuda.terminal.history import (
+    MAGIC,
+    Begun,
+    Gap,
+    HistoryEvent,
+    HistoryParser,
+    Kind,
+    Output,
+    Painted,
+    Resized,
+)
 from remuda.wire.frames import frame
 
 EVENTS: list[HistoryEvent] = [
@@ -20,11 +30,11 @@ DATA = b"".join(
     [
         MAGIC,
         history.begun_record(1700000000.5, 80, 24),
-        history.output_record(b"one\r\n\x00\xff"),
+        frame(Kind.OUTPUT, b"one\r\n\x00\xff"),
         history.resized_record(100, 30),
         history.gap_record(1 << 40),
         history.painted_record(b"\x1b[2Jx"),
-        history.output_record(b""),
+        frame(Kind.OUTPUT, b""),
     ]
 )
 
@@ -65,7 +75,7 @@ def test_damage_ends_the_file_and_is_told(damage: bytes) -> None:
 
 def test_file_of_another_kind_is_damaged_and_unknown_records_are_skipped() -> None:
     assert parse(b"#!/bin/sh\necho no\n")[1].damaged
-    events, parser = parse(MAGIC + frame(99, b"later") + history.output_record(b"x"))
+    events, parser = parse(MAGIC + frame(99, b"later") + frame(Kind.OUTPUT, b"x"))
     assert (events, parser.damaged) == ([Output(b"x")], False)
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.terminal.replies import ReplyFilter
+from remuda.terminal.reports import ReplyFilter
 
 ANSWERS = {
     "primary attributes": b"\x1b[?62;22;52c",

@@ -1,11 +1,11 @@
-"""The ring: whole pieces, oldest forgotten first, never more than its bound."""
+"""The ring: complete pieces, oldest forgotten first, never more than its bound."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.terminal.ring import PIECE_BYTES, Ring
+from remuda.terminal.history import PIECE_BYTES, Ring
 
 
 def test_append_beyond_the_bound_forgets_the_oldest_piece() -> None:

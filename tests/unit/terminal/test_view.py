@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from remuda.terminal.ghostty import GhosttyScreen
-from remuda.terminal.mouse import Area, MouseTranslator
+from remuda.terminal.reports import Area, MouseTranslator
 from remuda.terminal.screen import ClipboardWritten, NotificationShown
 from remuda.terminal.view import LEAVE, View, bar_text
 
@@ -482,7 +482,7 @@ def test_mouse_report_is_moved_and_encoded_for_the_session(
         halves = MouseTranslator()
         parts = [halves.translate(part, AREA, modes) for part in (report[:cut], report[cut:])]
         if re.search(rb"\x1b\[?\Z", report[:cut]):
-            continue  # nobody can tell a key from the start of a report here
+            continue  # no one can tell a key from the start of a report here
         assert b"".join(parts) == translated
 
 

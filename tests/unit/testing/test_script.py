@@ -19,7 +19,7 @@ from remuda.testing.script import (
     reply_to,
 )
 
-BASH = ToolUse("Bash", {"command": "touch a; echo 'b c'", "description": "x"})
+BASH = ToolUse("Bash", {"command": "touch a; echo 'b c'", "description": "Run a command"})
 READ = ToolUse("Read", {"file_path": "/etc/hosts"})
 
 

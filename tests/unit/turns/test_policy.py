@@ -1,4 +1,4 @@
-"""What is done with a message when its turn has ended: the whole table."""
+"""What is done with a message when its turn has ended: the complete table."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from remuda.agents.speech import Composer, ComposerKind
+from remuda.agents.prompting import Composer, ComposerKind
 from remuda.agents.state import RESTING, WAITING, State
-from remuda.turns.readiness import TYPING_PAUSE, Look, Readiness, Step, readiness
+from remuda.turns.readiness import DRAW_TIMEOUT, TYPING_PAUSE, Look, Readiness, Step, readiness
 
 EMPTY = Composer(ComposerKind.EMPTY)
 DRAFT = Composer(ComposerKind.DRAFT, "half a thought")
@@ -38,6 +38,7 @@ def test_readiness_only_a_resting_session_is_typed_into(state: State) -> None:
         (replace(READY, composer=Composer(ComposerKind.ABSENT)), "the screen shows no composer"),
         (replace(READY, limited_for=7.0), "the account has reached its rate limit"),
         (replace(READY, since_typed=0.2), "someone is typing"),
+        (replace(READY, since_typed=3.0, drawn_keys=False), "the last keys are not in the composer yet"),
         (replace(READY, composer=DRAFT, since_typed=3.0), "a draft is in the composer"),
         (
             replace(READY, composer=replace(DRAFT, stash_taken=True)),
@@ -54,6 +55,7 @@ def test_readiness_waits_with_the_reason(look: Look, reason: str) -> None:
 def test_readiness_what_passes_by_itself_says_when_to_look_again() -> None:
     assert readiness(replace(READY, limited_for=7.0)).look_again == 7.0
     assert readiness(replace(READY, since_typed=0.25)).look_again == TYPING_PAUSE - 0.25
+    assert readiness(replace(READY, since_typed=4.0, drawn_keys=False)).look_again == DRAW_TIMEOUT - 4.0
     draft = replace(READY, composer=DRAFT, since_typed=3.0, draft_patience=10.0)
     assert readiness(draft).look_again == 7.0
     for look in (replace(READY, agreed=False), replace(READY, state=State.THINKING)):
@@ -79,3 +81,9 @@ def test_readiness_draft_is_never_touched_while_the_agent_does_not_rest(state: S
 def test_readiness_dialog_comes_before_all_that_is_less_urgent() -> None:
     look = Look(State.IDLE, agreed=False, composer=DRAFT, dialog="dialog", since_typed=0, limited_for=9)
     assert readiness(look).reason == "a dialog is open"
+
+
+def test_readiness_keys_on_their_way_to_the_composer_hold_back_only_what_is_typed() -> None:
+    undrawn = replace(READY, since_typed=3.0, drawn_keys=False)
+    assert readiness(undrawn).step is Step.WAIT
+    assert readiness(replace(undrawn, by_call=True)) == Readiness(Step.TYPE)

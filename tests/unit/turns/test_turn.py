@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.agents.claude.speech import ClaudeSpeech
 from remuda.agents.events import (
     AgentEvent,
-    BackgroundStarted,
     CommandRun,
     CommandUnknown,
     Failure,
@@ -23,35 +21,8 @@ from remuda.agents.events import (
     TurnRecorded,
     TurnStopped,
 )
-from remuda.turns.turn import End, Outcome, Stage, Turn, stop_document
-
-SPEECH = ClaudeSpeech()
-OURS = "p-ours"
-THEIRS = "p-theirs"
-
-
-def made(prompt: str = "do it", *, command: bool = False) -> Turn:
-    return Turn(prompt, SPEECH.paste(prompt, command=command), SPEECH, command=command)
-
-
-def taken(*signals: AgentEvent, prompt: str = "do it") -> Turn:
-    """A turn that the agent took, and these signals after that."""
-    turn = made(prompt)
-    turn.take(PromptSubmitted(prompt, OURS))
-    for signal in signals:
-        turn.take(signal)
-    return turn
-
-
-def outcome(turn: Turn) -> Outcome:
-    turn.rest()
-    assert turn.outcome is not None
-    return turn.outcome
-
-
-def facts(turn: Turn, *signals: AgentEvent) -> list[str]:
-    return [fact.stage for signal in signals for fact in turn.take(signal)]
-
+from remuda.turns.turn import End, Outcome, Stage, Turn
+from support.turns import OURS, PROMPTS, THEIRS, facts, made, outcome, stops, taken
 
 # ── taken ──
 
@@ -405,8 +376,8 @@ def test_turn_with_work_in_the_background_goes_on_with_its_notice() -> None:
 
 
 def test_turn_is_not_kept_open_by_what_ran_before_it() -> None:
-    carried = SPEECH.paste("hello", command=False)
-    turn = Turn("hello", carried, SPEECH, running=["server"])
+    carried = PROMPTS.transport.paste("hello", command=False)
+    turn = Turn("hello", carried, PROMPTS, running=["server"])
     turn.take(PromptSubmitted("hello", OURS))
     turn.take(TurnStopped("done", OURS, (Task("server", "shell", is_shell=True),)))
     assert not turn.background
@@ -462,100 +433,6 @@ def test_command_of_somebody_does_not_concern_a_prompt() -> None:
     assert not turn.submitted
 
 
-# ── whose stop it is ──
-
-
-def stops(turn: Turn, *signals: AgentEvent) -> list[AgentEvent | None]:
-    """Those that the turn takes for its own stop, each in its place."""
-    found: list[AgentEvent | None] = []
-    for signal in signals:
-        before = turn.stops
-        turn.take(signal)
-        found.append(signal if turn.stops > before else None)
-    return found
-
-
-def test_stop_of_ours_is_known_before_the_turn_has_taken_anything() -> None:
-    stop = TurnStopped("done", OURS)
-    assert stops(made(), PromptSubmitted("do it", OURS), stop) == [None, stop]
-
-
-@pytest.mark.parametrize("stop", [TurnStopped("x", THEIRS), TurnFailed(Failure.OTHER, "x", THEIRS)])
-def test_stop_of_another_prompt_is_none_of_ours(stop: AgentEvent) -> None:
-    assert stops(made(), PromptSubmitted("do it", OURS), stop)[-1] is None
-    assert stops(made(), PromptSubmitted("their prompt", THEIRS), stop)[-1] is None
-
-
-def test_stop_of_the_turn_before_is_none_of_ours() -> None:
-    assert stops(made(), TurnStopped("late", None)) == [None]
-
-
-def test_stop_behind_a_notice_of_its_own_background_is_ours() -> None:
-    stop = TurnStopped("all done", "p-notice")
-    heard = stops(
-        made(), PromptSubmitted("do it", OURS), PromptSubmitted("<task>", "p-notice", notice=True), stop
-    )
-    assert heard[-1] is stop
-
-
-def test_agent_in_the_background_is_known_for_all_of_its_turn() -> None:
-    turn = made()
-    turn.take(BackgroundStarted("a0"))  # of the turn before
-    turn.take(PromptSubmitted("do it", OURS))
-    assert not turn.launched
-    turn.take(BackgroundStarted("a1"))
-    turn.take(PromptSubmitted("<task>", "p2", notice=True, ends=frozenset({"a1"})))
-    assert turn.launched
-
-
-def test_turn_awaits_the_notice_of_each_agent_that_it_launched() -> None:
-    turn = taken(BackgroundStarted("a1"), BackgroundStarted("a2"), TurnStopped("so far", OURS))
-    assert turn.awaits_notice
-    turn.take(PromptSubmitted("<task>", "p2", notice=True, ends=frozenset({"a1"})))
-    assert turn.awaits_notice
-    turn.take(PromptSubmitted("<task>", "p3", notice=True, ends=frozenset({"a2"})))
-    assert (turn.awaits_notice, turn.ending) == (False, False)  # its last word is still to come
-    turn.take(TurnStopped("all of it", "p3"))
-    assert outcome(turn).text == "all of it"
-
-
-SUBAGENT, SHELL = Task("a", "subagent"), Task("b", "shell", is_shell=True)
-
-
-@pytest.mark.parametrize(
-    ("begun", "last_word", "final"),
-    [
-        ((), True, True),
-        ((), False, False),
-        ((SHELL,), True, True),
-        ((SUBAGENT,), True, False),
-        ((SHELL, SUBAGENT), True, False),
-    ],
-)
-def test_stop_is_final_when_nobody_sends_the_agent_on_and_nothing_will_wake_it(
-    begun: tuple[Task, ...], last_word: bool, final: bool
-) -> None:
-    told = stop_document(TurnStopped("done", OURS, (), "s"), begun, last_word=last_word)
-    assert (told["end"], told["text"], told["conversation"], told["final"]) == (
-        "answered",
-        "done",
-        "s",
-        final,
-    )
-    assert [task["id"] for task in told["background"]] == [task.id for task in begun]
-
-
-def test_failure_is_final_in_any_case() -> None:
-    told = stop_document(TurnFailed(Failure.INVALID, "API Error: 400"), (), last_word=False)
-    assert told == {
-        "end": "failed",
-        "text": "API Error: 400",
-        "failure": "invalid_request",
-        "prompt_id": None,
-        "final": True,
-    }
-
-
 # ── in any order ──
 
 ids = st.sampled_from([OURS, THEIRS, None])
@@ -595,7 +472,7 @@ def test_turn_any_signals_keep_the_order_of_its_receipt(
 
 
 def test_command_that_the_agent_does_not_know_is_refused_at_once() -> None:
-    turn = Turn("/nosuch x", SPEECH.paste("/nosuch x", command=True), SPEECH, command=True)
+    turn = Turn("/nosuch x", PROMPTS.transport.paste("/nosuch x", command=True), PROMPTS, command=True)
     turn.take(CommandUnknown("other"))
     assert turn.stage is not Stage.ENDED
     turn.take(CommandUnknown("nosuch"))

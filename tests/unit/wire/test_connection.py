@@ -70,7 +70,6 @@ def test_client_hears_each_word_cut_at_every_index_once(said: bytes, heard: wire
     for cut in range(len(stream) + 1):
         client = ClientConnection()
         assert [*client.receive(stream[:cut]), *client.receive(stream[cut:])] == [heard]
-        assert not client.cut_short
 
 
 @given(st.lists(st.sampled_from(CLIENT_SAYS), max_size=10), st.integers(1, 40))
@@ -88,9 +87,10 @@ def test_keeper_hears_any_talk_in_any_pieces_in_order(
 @given(st.binary(max_size=300))
 def test_keeper_any_bytes_are_understood_or_refused(data: bytes) -> None:
     try:
-        list(KeeperConnection().receive(data))
+        events = list(KeeperConnection().receive(data))
     except RemoteProtocolError:
-        pass
+        return
+    assert len(events) <= len(data)
 
 
 @given(st.integers(0, 255), st.binary(max_size=100))
@@ -110,12 +110,6 @@ def test_greeting_is_the_binary_mode_byte() -> None:
 def test_client_other_mode_byte_is_refused(mode: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         list(ClientConnection().receive(mode))
-
-
-def test_client_stream_ends_within_a_frame_is_cut_short() -> None:
-    client = ClientConnection()
-    list(client.receive(b"\x00" + frame(Type.OUTPUT, b"abc")[:-1]))
-    assert client.cut_short
 
 
 @pytest.mark.parametrize("word", ["welcome", "event", "response"])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from remuda.agents.claude.screen import read_composer, read_trust_choice
-from remuda.agents.speech import Choice, Composer, ComposerKind
+from remuda.agents.prompting import Choice, Composer, ComposerKind
 
 RULE = "─" * 40
 FOOTER = "  ⏸ manual mode on · ? for shortcuts"

@@ -169,6 +169,18 @@ def test_message_after_the_registry_told_of_rest_changes_nothing_until_the_next_
     assert at_work.state() is State.STREAMING
 
 
+def test_message_heard_between_the_rest_and_the_registry_s_word_of_it_does_not_last(at_work: Watched) -> None:
+    at_work.hook("MessageDisplay", delta="late")
+    at_work.registry("idle", ago=1.5)
+    assert (at_work.state(), at_work.evidence.dissent()) == (State.IDLE, [])
+
+
+def test_message_of_a_turn_outlasts_the_rest_before_its_prompt(at_work: Watched) -> None:
+    at_work.hook("MessageDisplay", delta="new")
+    at_work.registry("idle", ago=2.5)
+    assert at_work.state() is State.STREAMING
+
+
 def test_message_after_the_tool_that_it_announces_changes_nothing(at_work: Watched) -> None:
     at_work.hook("PreToolUse", tool_name="Bash", tool_use_id="t1")
     at_work.hook("MessageDisplay", delta="late")
@@ -237,7 +249,7 @@ def test_hook_that_is_unknown_says_nothing(watched: Watched, payload: dict[str, 
     assert watched.observer.take(read_hook(payload), 1.0, WALL) == []
 
 
-# ── what no hook tells ──
+# ── what no hook reports ──
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""How Claude Code asks leave by its hooks: which call is meant, when it is over, and the answers."""
+"""How Claude Code asks for permission by its hooks: which call is meant, when it is over, and the answers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from remuda.agents.claude.hooks import read_hook
-from remuda.agents.claude.permission import answer_permission
+from remuda.agents.claude.hooks import answer_permission, read_hook
 from remuda.agents.claude.registry import read_registry
 from remuda.agents.claude.transcript import read_record
 from remuda.agents.permission import (
@@ -190,7 +189,7 @@ def test_answer_deny_says_why_and_may_end_the_turn() -> None:
     assert (stopped["behavior"], stopped["interrupt"], bool(stopped["message"])) == ("deny", True, True)
 
 
-# ── nobody there ──
+# ── no one there ──
 
 
 def prompt(number: str) -> dict[str, Any]:

@@ -128,7 +128,7 @@ def test_suspended_is_what_it_says_of_itself(lines: list[str]) -> None:
     "lines",
     [
         ["● an answer", "", "", ""],
-        [SUSPENDED, "", "─" * 20, "❯ ", "─" * 20],  # it is back, or somebody quotes it
+        [SUSPENDED, "", "─" * 20, "❯ ", "─" * 20],  # it is back, or someone quotes it
         [SUSPENDED, *["● an answer"] * 20],
     ],
 )

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from remuda.agents.attention import EventKind
-from remuda.agents.claude.attention import hook_events
-from remuda.agents.claude.sources import ClaudeSources
+from remuda.agents.claude.sources import ClaudeSources, hook_events
 
 CLAUDE = ClaudeSources()
 STAMP = "2026-11-15T16:55:09.500Z"

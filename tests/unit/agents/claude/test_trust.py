@@ -1,4 +1,4 @@
-"""Trust that is lent for one start: whatever else happens to the file meanwhile, that alone is taken back."""
+"""Trust that is lent for one start: whatever else happens to the file, that alone is taken back."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from typing import Any
 
 import pytest
 
-from remuda.agents.claude.trust import TrustRecord, pretrust
+from remuda.agents.claude.trust import ClaudeTrust, pretrust
 from remuda.errors import FolderUnusable
 
 KEY = "hasTrustDialogAccepted"
 BLANK = {"allowedTools": [], "mcpServers": {}, KEY: False}
 DEAD = """
 import os, sys
-from remuda.agents.claude.trust import TrustRecord
-TrustRecord(os.environ, sys.argv[1]).lend("killed")
+from remuda.agents.claude.trust import ClaudeTrust
+ClaudeTrust(os.environ, sys.argv[1]).lend("killed")
 os.kill(os.getpid(), 9)
 """
 
 
 class Bench:
-    """A home with the CLI's file, and a folder in it that nobody trusts."""
+    """A home with the CLI's file, and a folder in it that no one trusts."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -43,8 +43,8 @@ class Bench:
     def read(self) -> Any:
         return json.loads(self.config.read_text())
 
-    def record(self, folder: Path | None = None) -> TrustRecord:
-        return TrustRecord(self.env, str(folder or self.folder))
+    def record(self, folder: Path | None = None) -> ClaudeTrust:
+        return ClaudeTrust(self.env, str(folder or self.folder))
 
     def accept(self, folder: Path | None = None) -> None:
         """As the CLI writes an accepted dialog down: nothing, where it was written down before."""
@@ -215,7 +215,7 @@ def test_the_agents_own_lock_is_waited_for_and_a_stale_one_is_not(bench: Bench) 
 
 
 def test_nothing_is_noted_where_nobody_can_write(bench: Bench) -> None:
-    gone = TrustRecord({"CLAUDE_CONFIG_DIR": str(bench.home / "missing")}, str(bench.folder))
+    gone = ClaudeTrust({"CLAUDE_CONFIG_DIR": str(bench.home / "missing")}, str(bench.folder))
     with pytest.raises(FolderUnusable):
         gone.lend("a")
     assert not gone.has_loans()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from remuda.agents.claude.screen import open_dialog, read_trust_choice
-from remuda.agents.speech import Choice
+from remuda.agents.prompting import Choice
 
 RULE = "─" * 40
 # The question, the row that agrees, the row that leaves.

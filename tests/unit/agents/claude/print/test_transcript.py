@@ -1,4 +1,4 @@
-"""What a transcript says of one turn, also where it says things that nobody has heard of."""
+"""What a transcript says of one turn, also where it says things that no one has heard of."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_usage_is_counted_once_for_each_message_of_the_api() -> None:
     usage = {"input_tokens": 10, "output_tokens": 2, "server_tool_use": {"web_search_requests": 1}}
     records = [assistant(text("a"), usage=usage), assistant(text("b"), usage=usage)]
     summary = summary_of(*records, assistant(text("c"), number="m2", usage=usage))
-    assert summary.api_messages == 2
+    assert len(summary.usages) == 2
     assert summary.usage() == {
         "input_tokens": 20,
         "output_tokens": 4,
@@ -75,7 +75,7 @@ def test_recorded_transcript_of_the_real_cli_adds_up() -> None:
     recorded = DATA / "transcript_2.1.325.jsonl"
     summary = summary_of(*map(json.loads, recorded.read_text().splitlines()))
     assert (summary.text, summary.stop_reason) == ("REPLY#4 to: tool_result hi-there", "end_turn")
-    assert (summary.turns, summary.api_messages) == (2, 2)
+    assert (summary.turns, len(summary.usages)) == (2, 2)
     assert (summary.version, summary.entrypoint) == ("2.1.325", "cli")
     assert summary.session_id == "3945688d-5a5b-472a-8419-571517cc83bf"
     usage = summary.usage()
@@ -147,14 +147,14 @@ def test_an_api_error_counts_as_no_message_and_an_answer_after_it_stands() -> No
     )
     summary = summary_of(error)
     assert (summary.is_api_error, summary.api_error_status, summary.text) == (True, 529, "API Error")
-    assert summary.api_messages == 0
+    assert not summary.usages
     summary.take(assistant(text("fine")))
     assert (summary.is_api_error, summary.text) == (False, "fine")
 
 
 def test_what_subagents_say_is_not_the_answer() -> None:
     summary = summary_of(assistant(text("mine")), assistant(text("theirs"), number="s", isSidechain=True))
-    assert (summary.text, summary.api_messages) == ("mine", 1)
+    assert (summary.text, len(summary.usages)) == ("mine", 1)
 
 
 NOTICE = f"{TASK_NOTICE}\n<task-id>a1</task-id>\n</task-notification>"

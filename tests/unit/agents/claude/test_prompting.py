@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from remuda.agents.claude.hooks import read_hook
-from remuda.agents.claude.speech import ClaudeSpeech
+from remuda.agents.claude.prompting import ClaudePrompts
 from remuda.agents.claude.transcript import read_record
 from remuda.agents.events import (
     AgentEvent,
@@ -33,10 +33,10 @@ from remuda.agents.events import (
     TurnRecorded,
     TurnStopped,
 )
-from remuda.agents.speech import Past
+from remuda.agents.prompting import Past
 from remuda.duration import LONGEST
 
-SPEECH = ClaudeSpeech()
+PROMPTS = ClaudePrompts()
 BEGAN = 1_800_000_000.0
 USAGE = {"input_tokens": 12, "output_tokens": 7}
 
@@ -248,7 +248,7 @@ def test_record_of_an_api_error_is_a_failure() -> None:
     ("limits", "seconds"),
     [
         ({"resetsAt": BEGAN + 7201}, 7200.0),
-        ({"resetsAt": BEGAN - 60}, None),  # it is over, and says so again: nobody knows for how long
+        ({"resetsAt": BEGAN - 60}, None),  # it is over, and says so again: no one knows for how long
         ({"resetsAt": None}, None),
         ({"resetsAt": True}, None),
         ([], None),
@@ -292,7 +292,7 @@ def test_output_of_a_command_ends_it_also_as_a_prompt_of_the_user() -> None:
 
 
 def past(*records: dict[str, Any], prompt: str = "do it", since: float = BEGAN) -> Past:
-    return SPEECH.past(records, prompt, since)
+    return PROMPTS.past(records, prompt, since)
 
 
 def test_past_nothing_of_it_was_never_submitted() -> None:
@@ -381,8 +381,8 @@ def test_past_prompt_is_known_again_as_it_was_taken() -> None:
 
 def test_account_is_the_same_for_the_same_home_service_and_credential() -> None:
     env = {"HOME": "/h", "ANTHROPIC_API_KEY": "sk-secret", "PATH": "/bin"}
-    name = SPEECH.account(env)
-    assert name == SPEECH.account({**env, "PATH": "/usr/bin"})
+    name = PROMPTS.account(env)
+    assert name == PROMPTS.account({**env, "PATH": "/usr/bin"})
     assert "secret" not in name
     others = [
         {**env, "HOME": "/other"},
@@ -391,7 +391,7 @@ def test_account_is_the_same_for_the_same_home_service_and_credential() -> None:
         {**env, "ANTHROPIC_API_KEY": "sk-other"},
         {"HOME": "/h"},
     ]
-    assert len({name, *(SPEECH.account(other) for other in others)}) == 1 + len(others)
+    assert len({name, *(PROMPTS.account(other) for other in others)}) == 1 + len(others)
 
 
 def test_record_of_an_unknown_command_names_it() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from remuda.agents.claude.flags import split_arguments
-from remuda.agents.claude.profile import MAX_ARGUMENT_BYTES, arguments, refusals
+from remuda.agents.claude.warm import MAX_ARGUMENT_BYTES, arguments, refusals
 from remuda.errors import InvalidOptions
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from remuda.boss.client import BossClient
 from remuda.cli.waiting import BossQueue
+from remuda.tmux.panes import capture
 from support.commands import COMMAND, Commands
 from support.keeper import until
 from support.tmux_attention import Person, TmuxBench
@@ -70,3 +71,39 @@ def keep(ranch: Ranch, name: str) -> None:
     ranch.remuda.start(name, "--agent", "demo")
     ranch.remuda("send", name, "are you there?", "--wait")
     until(lambda: [one for one in ranch.queue.waiting() if one["session"]["name"] == name], "its place")
+
+
+class List:
+    """The list, in a pane of its own."""
+
+    def __init__(
+        self, ranch: Ranch, *words: str, env: str = "LINES=99 COLUMNS=333", first: str = "Enter"
+    ) -> None:
+        self.pane = ranch.bench.pane("work:0.1").id
+        self._tmux = ranch.bench
+        # Variables of whoever started the server say nothing of this pane.
+        command = " ".join([f"exec env {env}", *ranch.remuda_words(), *(words or ("popup", "--inside"))])
+        self._tmux.run("set-option", "-p", "-t", self.pane, "remain-on-exit", "on")
+        self._tmux.run("respawn-pane", "-k", "-t", self.pane, command)
+        self.shows(first)
+
+    def press(self, *keys: str) -> None:
+        self._tmux.run("send-keys", "-t", self.pane, *keys)
+
+    def shown(self) -> str:
+        return "\n".join(capture(self._tmux.tmux, self.pane))
+
+    def shows(self, *words: str, but: str | None = None) -> None:
+        """Until it shows all of them, and not that one."""
+
+        def look() -> bool:
+            seen = self.shown()
+            return all(word in seen for word in words) and (but is None or but not in seen)
+
+        try:
+            until(look, f"{words}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; the list shows\n{self.shown()}") from None
+
+    def shows_no(self, word: str) -> None:
+        self.shows(but=word)

@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from remuda.agents.claude.limit import reset_in_words
-from remuda.agents.claude.speech import ClaudeSpeech
+from remuda.agents.claude.failure import reset_in_words
+from remuda.agents.claude.prompting import ClaudePrompts
 
 HIT = "You've hit your limit · resets "
 
@@ -57,6 +57,6 @@ def test_words_that_name_no_time_are_none(words: str) -> None:
 
 
 def test_limit_lasts_to_the_end_of_the_minute_that_is_named() -> None:
-    speech, now = ClaudeSpeech(), at("2026-11-15 17:01")
-    assert speech.limited_for(f"{HIT}5:11pm (UTC)", now) == 660.0
-    assert speech.limited_for("API Error: 429", now) is None
+    prompts, now = ClaudePrompts(), at("2026-11-15 17:01")
+    assert prompts.limited_for(f"{HIT}5:11pm (UTC)", now) == 660.0
+    assert prompts.limited_for("API Error: 429", now) is None

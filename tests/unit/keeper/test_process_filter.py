@@ -5,7 +5,7 @@ from __future__ import annotations
 from remuda.agents.claude.hooks import read_emitted, read_hook
 from remuda.agents.events import Report
 from remuda.frozen import replaced
-from remuda.keeper.others import AgentProcessFilter
+from remuda.keeper.hooks import AgentProcessFilter
 
 
 def started(conversation: str, pid: object, how: str = "startup") -> Report:

@@ -1,0 +1,164 @@
+"""Agents, a session with its terminal, usage and statistics in the page."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+from playwright.sync_api import Page, ViewportSize, expect
+
+from support.browser import PHONE, WIDE, PageBench, live
+from support.keeper import until
+
+SIZES = pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+
+
+def session_id(bench: PageBench, name: str) -> str:
+    def look() -> str:
+        sessions = bench.boss.client.get("sessions")["sessions"]
+        return next((str(one["id"]) for one in sessions if one["name"] == name), "")
+
+    return until(look, f"session {name} at the boss")
+
+
+def go(bench: PageBench, page: Page, *parts: str) -> None:
+    page.goto(f"{bench.address}/#/{'/'.join(parts)}")
+    live(page)
+
+
+@SIZES
+def test_agents_show_state_evidence_and_last_message(bench: PageBench, size: ViewportSize) -> None:
+    bench.agent("alpha").send("hello")
+    bench.agent("other")
+    page = bench.open(size, where="agents")
+    row = page.locator(".agent", has_text="alpha")
+    expect(row.locator(".state").first).to_contain_text("idle")
+    expect(row).to_contain_text("REPLY#1 to: hello")
+    expect(row.get_by_role("img")).to_have_accessible_name(re.compile("Last .*: .*idle"))
+    row.get_by_role("button").click()
+    expect(row.locator(".evidence")).to_contain_text("decides")
+    expect(row.locator(".evidence")).to_contain_text("process")
+    page.get_by_label("Filter agents").fill("other")
+    expect(page.locator(".agent")).to_have_count(1)
+    page.get_by_label("Group by").select_option("host")
+    expect(page.locator(".group h2")).to_contain_text("this machine")
+
+
+@SIZES
+def test_terminal_is_read_only_until_control_is_taken(bench: PageBench, size: ViewportSize) -> None:
+    post = bench.agent("work")
+    page = bench.open(size)
+    go(bench, page, "session", session_id(bench, "work"), *(["terminal"] if size is PHONE else []))
+    expect(page.locator(".xterm-rows")).to_contain_text("Scripted agent")
+    expect(page.locator(".terminal .state")).to_have_text("read-only")
+    page.locator(".xterm-screen").click()
+    page.keyboard.type("no")
+    page.get_by_role("button", name="Take control").click()
+    expect(page.locator(".terminal .state")).to_have_text("you type here")
+    page.keyboard.type("RUNBASH echo ran")
+    page.get_by_role("toolbar", name="Keys").get_by_role("button", name="Enter").click()
+    post.watcher.until_shows("REPLY#2 to: tool_result ran")
+    expect(page.locator(".xterm-rows")).to_contain_text("tool_result ran")
+    assert not any("noRUNBASH" in line for line in post.lines())
+    page.get_by_role("button", name="Release control").click()
+    expect(page.locator(".terminal .state")).to_have_text("read-only")
+    page.get_by_role("button", name="Earlier output").click()
+    expect(page.locator(".back-log")).to_contain_text("Scripted agent")
+    expect(page.locator(".back-log")).not_to_contain_text("\\u001b")  # its colours are not text
+
+
+def test_prompt_is_sent_and_its_receipt_grows_to_acked(bench: PageBench) -> None:
+    bench.agent("work")
+    page = bench.open()
+    go(bench, page, "session", session_id(bench, "work"))
+    page.get_by_label("Prompt for the agent").fill("hello **there**")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator(".composer .chain")).to_contain_text("acked")
+    expect(page.locator(".talk .prompt")).to_contain_text("hello **there**")
+    expect(page.locator(".talk .answer strong")).to_have_text("there")
+    page.get_by_role("tab", name="Messages").click()
+    expect(page.locator(".message-box .chain li.done")).to_have_count(6)
+
+
+def test_tool_calls_and_diffs_are_folded_in_the_conversation(bench: PageBench) -> None:
+    post = bench.agent("work", "--permission-mode", "acceptEdits")
+    post.send('TOOL {"name": "Bash", "input": {"command": "echo shown"}}')
+    page = bench.open()
+    go(bench, page, "session", session_id(bench, "work"))
+    call = page.locator(".talk .call")
+    expect(call.locator("summary")).to_contain_text("done")
+    expect(call.locator("pre").last).not_to_be_visible()
+    call.locator("summary").click()
+    expect(call.locator("pre").last).to_contain_text("shown")
+
+
+@SIZES
+def test_waiting_message_is_cancelled_and_a_turn_is_interrupted(bench: PageBench, size: ViewportSize) -> None:
+    post = bench.agent("work")
+    running, waiting = post.put("SLOW 100"), post.put("later")
+    page = bench.open(size)
+    go(bench, page, "session", session_id(bench, "work"), "messages")
+    box = page.locator(".message-box", has_text="later")
+    box.get_by_role("button", name="Cancel").click()
+    post.ended(waiting)
+    page.get_by_role("button", name="Interrupt").click()
+    post.ended(running)
+    expect(page.locator(".steps .note")).to_contain_text("interrupted")
+
+
+def test_session_is_ended_and_resumed(bench: PageBench) -> None:
+    post = bench.agent("work")
+    post.send("hello")
+    page = bench.open()
+    go(bench, page, "session", session_id(bench, "work"))
+    page.get_by_role("button", name="End …").click()
+    page.get_by_role("button", name="End", exact=True).click()
+    expect(page.get_by_role("button", name="Resume")).to_be_visible()
+    expect(page.locator(".terminal .state")).to_contain_text("ended")
+    page.get_by_role("button", name="Resume").click()
+    expect(page.locator(".steps .note")).to_contain_text("Resumed")
+    try:
+        until(lambda: bench.boss.client.get("sessions", "work")["session"]["ended"] is None, "it runs again")
+        expect(page.locator(".terminal .state")).to_have_text("read-only")
+    finally:
+        bench.boss.client.post("sessions", "work", "end", body={})
+
+
+@SIZES
+def test_changes_in_git_are_shown(bench: PageBench, size: ViewportSize) -> None:
+    for words in ("init -q -b main", "-c user.name=a -c user.email=a@b commit -q --allow-empty -m first"):
+        subprocess.run(["git", *words.split()], cwd=bench.project, check=True)
+    bench.agent("work")
+    (bench.project / "new.txt").write_text("fresh line\n")
+    page = bench.open(size)
+    go(bench, page, "session", session_id(bench, "work"), "changes")
+    expect(page.locator(".file-change")).to_contain_text("new.txt")
+    expect(page.locator(".file-change .add")).to_contain_text("fresh line")
+
+
+@SIZES
+def test_usage_and_statistics_show_what_was_used_and_decided(bench: PageBench, size: ViewportSize) -> None:
+    post = bench.agent("work")
+    message = post.put("RUNBASH touch made")
+    until(lambda: bench.boss.client.get("approvals", state="open")["approvals"], "the request")
+    (one,) = bench.boss.client.get("approvals", state="open")["approvals"]
+    bench.boss.client.post("approvals", one["id"], "answer", body={"behavior": "allow"})
+    post.ended(message)
+    until(lambda: bench.boss.client.get("usage", by="session")["rows"], "usage at the boss")
+    page = bench.open(size, where="usage")
+    expect(page.locator(".usage tbody tr")).to_contain_text("work")
+    expect(page.locator(".usage tbody")).to_contain_text("unknown")  # the cost
+    for by in ("folder", "model", "account", "day"):
+        page.get_by_label("Group by").select_option(by)
+        expect(page.locator(".usage thead")).to_contain_text(by)
+    page.get_by_label("Group by").select_option("session")
+    page.get_by_role("button", name="work").click()
+    expect(page.locator(".usage thead")).to_contain_text("turn")
+    go(bench, page, "statistics")
+    expect(page.get_by_label("Permissions by tool").last).to_contain_text("Bash")
+    expect(page.get_by_role("img", name="Agents by state over time")).to_be_visible()
+    page.get_by_role("button", name="week").click()
+    expect(page.get_by_role("button", name="week")).to_have_attribute("aria-pressed", "true")
+    page.locator(".as-table summary").first.click()
+    expect(page.locator(".as-table table").first).to_be_visible()

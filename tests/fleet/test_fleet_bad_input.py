@@ -1,0 +1,164 @@
+"""Wrong keys and clocks, a hub that cannot write, a host that is gone: a clear error, and nothing lost."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from remuda.fleet.membership import member_file
+from support.fleet import HubMachine, Machine, Pair, two_machines
+from support.keeper import until
+
+HOUR = 3600.0
+SHIFTED = """
+import time
+_time, _time_ns = time.time, time.time_ns
+time.time = lambda: _time() + {shift}
+time.time_ns = lambda: _time_ns() + int({shift} * 1e9)
+"""
+"""What Python runs at its start on a machine whose clock is wrong."""
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """A machine to act from, and one that runs agents."""
+    with two_machines(tmp_path_factory.mktemp("fleet"), "operator") as pair:
+        yield pair
+
+
+def test_a_key_of_another_hub_is_refused_and_nothing_is_joined(pair: Pair) -> None:
+    bench = pair.bench
+    other = HubMachine(bench.folder / "other")
+    other.start()
+    try:
+        document = json.loads(other.new_key("build7", "host").read_text())
+    finally:
+        other.close()
+    document["ca"] = json.loads((bench.hub.remuda.cwd / "build7.key").read_text())["ca"]
+    stranger = Machine(bench.folder / "stranger", "build7")
+    bench.machines.append(stranger)
+    path = stranger.remuda.cwd / "wrong.key"
+    path.write_text(json.dumps(document))
+    path.chmod(0o600)
+    refusal = stranger.remuda.refused("fleet", "join", bench.hub.url, "--key", str(path), code=8)
+    assert "does not accept the key of 'build7'" in refusal
+    assert not (stranger.remuda.home / "fleet" / member_file().name).exists()
+
+
+def test_messages_for_a_host_whose_key_was_revoked_wait_for_its_new_key(pair: Pair) -> None:
+    bench, desk, build = pair
+    work = pair.start("revoked")
+    bench.hub.remuda("fleet", "keys", "revoke", "build7")
+    until(lambda: "does not accept the key" in str(build.status()["error"]), "the refusal")
+    message = desk.send(work, "for later")
+    assert desk.receipt(message)["stage"] == "sent"
+    build.remuda("fleet", "leave")
+    (bench.hub.remuda.cwd / "build7.key").unlink()
+    build.join(bench.hub, "host")
+    desk.until_stage(message, "acked")
+    assert build.prompts("revoked") == ["for later"]
+
+
+@pytest.mark.parametrize("shift", [HOUR, -HOUR])
+def test_a_clock_that_is_wrong_by_an_hour_changes_nothing(pair: Pair, shift: float) -> None:
+    bench, desk, _ = pair
+    name = "ahead" if shift > 0 else "behind"
+    folder = bench.folder / f"clock-{name}"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(SHIFTED.format(shift=shift))
+    build = bench.machine(name, "host", env={"PYTHONPATH": str(folder)})
+    build.start("work")
+    desk.until_session(name, "work")
+    answer = desk.remuda("send", f"{name}/work", "hello", "--ttl", "5m", "--wait").out
+    assert answer == "REPLY#1 to: hello\n"
+    (host,) = (one for one in desk.status()["hosts"] if one["name"] == name)
+    assert host["reachable"] is True
+    assert abs(host["clock_ahead"] - shift) < 60
+    assert f"its clock is 1h00m {name}" in desk.remuda("fleet", "status").out
+    (row,) = [one for one in desk.remuda.json("ls") if one["host"] == name]
+    assert 0 <= row["age"] < HOUR / 2
+    (listed,) = desk.remuda.json("messages", f"{name}/work")
+    receipt = desk.receipt(listed["id"])
+    times = [one["at"] for one in receipt["steps"]]
+    assert max(times) - min(times) < HOUR / 2
+    # Requests have a deadline, in the hub's time.
+    assert desk.remuda("kill", f"{name}/work").out.startswith(f"{name}/work ended")
+
+
+def test_a_hub_that_cannot_write_refuses_a_message_and_loses_none(pair: Pair) -> None:
+    bench, desk, build = pair
+    work = pair.start("readonly")
+    build.boss_end(signal.SIGKILL)
+    before = desk.send(work, "before")
+    pid = bench.hub.folder.server_pid()
+    assert pid is not None
+    limits = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    # Its disk refuses every write that makes a file longer, as one that is full or read-only does.
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, limits[1]))
+    refusal = desk.remuda.refused("send", work, "refused", code=7)
+    assert "the hub did not confirm within 5 s that it stored the message" in refusal
+    assert "look for a full disk there" in refusal
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
+    bench.hub.end()
+    bench.hub.start()
+    desk.until_connected()
+    after = desk.send(work, "after")
+    build.boss_up()
+    for message in (before, after):
+        desk.until_stage(message, "acked")
+    assert build.prompts("readonly") == ["before", "after"]
+
+
+def test_a_message_for_a_host_that_never_comes_back_bounces_once(pair: Pair) -> None:
+    _, desk, build = pair
+    work = pair.start("gone")
+    build.boss_end(signal.SIGKILL)
+    refusal = desk.remuda.refused("send", work, "too late", "--ttl", "1", code=10)
+    message = refusal.split()[1]
+    assert "expired, build7 did not confirm it in time" in refusal
+
+    def bounces() -> list[dict[str, str]]:
+        path = desk.remuda.home / "fleet" / "outbox.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [json.loads(line) for line in lines if line]
+
+    (bounce,) = until(bounces, "the bounce")
+    assert (bounce["id"], bounce["to"], bounce["bounced"]) == (message, work, "expired")
+    desk.boss_end(signal.SIGKILL)
+    desk.boss_up()
+    desk.until_connected()
+    assert desk.receipt(message)["stage"] == "expired"
+    build.boss_up()
+    after = desk.send(work, "after")
+    desk.until_stage(after, "acked")
+    assert build.prompts("gone") == ["after"]
+    assert len(bounces()) == 1
+
+
+def test_a_session_name_on_two_hosts_without_a_host_is_refused_with_both(pair: Pair) -> None:
+    bench, desk, build = pair
+    pair.start("both")
+    other = bench.machine("build8", "host")
+    other.start("both")
+    desk.until_session("build8", "both")
+    for words in (("send", "both", "x"), ("kill", "both")):
+        refusal = desk.remuda(*words, code=3).err
+        assert "did you mean 'build7/both' or 'build8/both'?" in refusal, words
+    for one in (build, other):
+        assert not (one.remuda.sessions / "both.inbox" / "inbox.jsonl").exists()
+
+
+def test_a_key_file_that_is_cut_is_refused(pair: Pair) -> None:
+    bench = pair.bench
+    machine = Machine(bench.folder / "late", "late")
+    bench.machines.append(machine)
+    whole = bench.hub.new_key("late", "host").read_text()
+    cut = machine.remuda.cwd / "cut.key"
+    cut.write_text(whole[: len(whole) // 2])
+    cut.chmod(0o600)
+    refusal = machine.remuda.refused("fleet", "join", bench.hub.url, "--key", str(cut), code=2)
+    assert "is not a key file" in refusal

@@ -1,0 +1,195 @@
+"""HOST/SESSION on the command line: machines with bosses and sessions, and a hub."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+
+from support.fleet import Pair, two_machines
+from support.keeper import until
+
+_NUMBERS = count(1)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """A machine to act from, and one that runs agents."""
+    with two_machines(tmp_path_factory.mktemp("fleet")) as pair:
+        yield pair
+
+
+@pytest.fixture
+def work(pair: Pair) -> Iterator[str]:
+    """A session of an agent on the other machine, without messages."""
+    name = f"work{next(_NUMBERS)}"
+    pair.build.start(name)
+    pair.desk.until_session("build7", name)
+    yield f"build7/{name}"
+    pair.build.remuda("kill", name)
+    until(lambda: pair.desk.remuda.json("ls") == [], "the session to be gone")
+
+
+def test_a_message_has_its_receipt_and_answer_here(pair: Pair, work: str) -> None:
+    desk = pair.desk
+    assert desk.remuda("send", work, "hello", "--wait").out == "REPLY#1 to: hello\n"
+    message = desk.send(work, "again")
+    receipt = desk.until_stage(message, "acked")
+    assert [one["stage"] for one in receipt["steps"]][:2] == ["sent", "accepted"]
+    assert receipt["answer"]["text"] == "REPLY#2 to: again"
+    assert receipt["where"] == "build7"
+    for words in (("messages", message), ("receipt", message[:-2])):
+        assert desk.remuda(*words).out.endswith("REPLY#2 to: again\n")
+    assert desk.remuda("wait", message).out == "REPLY#2 to: again\n"
+    listed = desk.remuda.json("messages", work)
+    assert [(one["prompt"], one["stage"]) for one in listed] == [("hello", "acked"), ("again", "acked")]
+    assert message in desk.remuda("messages", work).out
+    assert "already answered" in desk.remuda("cancel", message, code=8).out
+
+
+def test_lists_and_show_have_the_session_of_the_other_machine(pair: Pair, work: str) -> None:
+    desk = pair.desk
+    desk.remuda("send", work, "hello", "--wait")
+
+    def row() -> dict[str, Any]:
+        (found,) = desk.remuda.json("ls")
+        return found if found["last_message"] else {}
+
+    found = until(row, "its last message")
+    name = work.partition("/")[2]
+    assert (found["host"], found["name"], found["kept"], found["reachable"]) == ("build7", name, True, True)
+    assert desk.remuda.json("ls", "--local") == []
+    assert desk.remuda("ls").out.splitlines()[0].startswith("HOST")
+    shown = desk.remuda("show", work).out
+    assert work in shown
+    assert "❯ hello" in shown
+    assert desk.remuda.json("show", work)["screen"]
+    queue = until(lambda: desk.remuda.json("queue")["items"], "the agent in the queue")
+    assert [(one["host"], one["reason"]) for one in queue] == [("build7", "stopped")]
+    assert work in desk.remuda("queue").out
+    assert desk.remuda.json("queue", "--local")["items"] == []
+    assert f"did you mean '{work}'?" in desk.remuda.refused("send", name, "x", code=3)
+    assert pair.build.remuda.json("show", work)["name"] == name  # its own name means itself
+
+
+def test_a_permission_request_is_decided_from_the_other_machine(pair: Pair, work: str) -> None:
+    desk, build = pair.desk, pair.build
+
+    def asked() -> bool:
+        return any(one["reason"] == "permission" for one in desk.remuda.json("queue")["items"])
+
+    message = desk.send(work, "RUNBASH touch made")
+    until(asked, "the request in the queue")
+    assert "touch made" in desk.remuda("approvals", work).out
+    desk.remuda("approve", work, "--edit", '{"command": "touch edited"}', "--yes")
+    desk.until_stage(message, "acked")
+    assert (build.remuda.cwd / "edited").exists()
+    assert not (build.remuda.cwd / "made").exists()
+    (decided,) = build.client.get("approvals")["approvals"][:1]
+    assert decided["by"] == "api: fleet: desk"
+    assert "has no open permission request" in desk.remuda.refused("approve", work, "--yes", code=3)
+
+    message = desk.send(work, "RUNBASH touch made")
+    until(asked, "the second request in the queue")
+    desk.remuda("deny", work, "--message", "not now")
+    desk.until_stage(message, "acked")
+    assert not (build.remuda.cwd / "made").exists()
+
+
+def test_a_turn_is_interrupted_and_a_session_ended_from_the_other_machine(pair: Pair, work: str) -> None:
+    desk, build = pair.desk, pair.build
+    message = desk.send(work, "SLOW 600")
+    until(lambda: desk.receipt(message)["stage"] in ("submitted", "recorded"), "the turn to run")
+    waiting = desk.send(work, "never")
+    desk.until_stage(waiting, "accepted")
+    assert "cancelled before the agent saw it" in desk.remuda("cancel", waiting).out
+    assert "turn interrupted" in desk.remuda("cancel", work).out
+    until(lambda: desk.receipt(message)["ended"], "the end of the message")
+    build.start("other")
+    desk.until_session("build7", "other")
+    assert desk.remuda("kill", "build7/other").out.startswith("build7/other ended")
+    assert "other" not in {one["name"] for one in build.remuda.json("ls")}
+    assert "not found" in desk.remuda.refused("kill", "build7/never", code=3)
+
+
+def test_a_session_is_started_on_the_other_machine(pair: Pair) -> None:
+    desk, build = pair.desk, pair.build
+    words = ("--host", "build7", "--cwd", str(build.remuda.cwd), "--agent", "demo")
+    said = desk.remuda("start", "made", *words, "--", "--permission-mode", "default").out
+    assert said == "started build7/made; attach with: remuda attach build7/made\n"
+    assert desk.until_session("build7", "made")["session"]["cwd"] == str(build.remuda.cwd)
+    assert desk.remuda("send", "build7/made", "hello", "--wait").out == "REPLY#1 to: hello\n"
+    assert "'made' is already running" in desk.remuda.refused("start", "made", *words, code=5)
+    refused = desk.remuda.refused("start", "other", *words, "--record", "file", code=2)
+    assert "--record does not go with --host" in refused
+    assert "host 'never' not found" in desk.remuda.refused(
+        "start", "x", "--host", "never", "--", "true", code=2
+    )
+    desk.remuda("kill", "build7/made")
+    until(lambda: desk.remuda.json("ls") == [], "the session to be gone")
+
+
+def test_a_key_does_only_what_its_role_allows(pair: Pair, work: str) -> None:
+    viewer = pair.bench.machine("viewer", "viewer")
+    viewer.until_session("build7", work.partition("/")[2])
+    assert [f"{one['host']}/{one['name']}" for one in viewer.remuda.json("ls")] == [work]
+    assert work in viewer.remuda("show", work).out
+    for words in (("send", work, "hello"), ("kill", work), ("start", "x", "--host", "build7", "--", "true")):
+        assert "may not act on other hosts" in viewer.remuda.refused(*words, code=8)
+    assert "may not see other hosts" in pair.build.remuda.refused("show", "desk/work", code=8)
+    pair.bench.hub.remuda("fleet", "keys", "revoke", "viewer")
+    until(lambda: "does not accept the key" in str(viewer.status()["error"]), "the refusal")
+    assert "not connected" in viewer.remuda("fleet", "status").out
+    viewer.remuda("fleet", "leave")
+    assert "has joined no fleet" in viewer.remuda.refused("fleet", "status", code=2)
+    assert viewer.remuda.json("ls") == []
+
+
+CLIENT = """
+import asyncio, sys, remuda
+async def main():
+    async with remuda.Client(fleet=True, agent="demo") as client:
+        print((await client.run("from python", cwd=sys.argv[1])).text)
+        kinds = [event.type async for event in client.stream("streamed", cwd=sys.argv[1])]
+        print(kinds[0], kinds[-1])
+asyncio.run(main())
+"""
+
+
+@pytest.mark.timeout(400)
+def test_a_prompt_runs_on_any_host_that_offers_its_pool(pair: Pair) -> None:
+    desk, build = pair.desk, pair.build
+    there = str(build.remuda.cwd)
+
+    def pools() -> list[str]:
+        return [one["name"] for one in desk.status()["hosts"] if one["pool"]]
+
+    assert "no host of the fleet offers a pool" in desk.remuda("run", "--fleet", "x", code=3).err
+    build.remuda("pool", "serve", "--demo", "--fleet", "--detach", "--size", "1", "--prewarm", "0")
+    until(lambda: pools() == ["build7"], "the pool of the other machine")
+    words = ("run", "--fleet", "--demo", "--cwd", there)
+    result = json.loads(desk.remuda(*words, "hello", "--json").out)
+    assert (result["text"], result["host"]) == ("REPLY#1 to: hello", "build7")
+    assert desk.remuda(*words, "again", "--stream").out == "REPLY#1 to: again\n"
+    refusal = desk.remuda("run", "--fleet", "--demo", "--cwd", "/no/such", "x", code=2).err
+    assert "build7: cwd must be a folder" in refusal
+    done = subprocess.run(
+        [sys.executable, "-c", CLIENT, there],
+        env=desk.remuda.env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "REPLY#1 to: from python\ntoken done\n", done.stderr
+    listed = json.loads(desk.remuda("fleet", "requests", "--json").out)
+    assert len(listed) == 5
+    assert {one["host"] for one in listed} == {"build7"}
+    assert "answered" in desk.remuda("fleet", "requests").out
+    assert "may not act on other hosts" in build.remuda("run", "--fleet", "x", code=8).err
+    build.remuda("pool", "stop")
+    until(lambda: pools() == [], "the end of the pool")

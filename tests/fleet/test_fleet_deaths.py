@@ -1,0 +1,212 @@
+"""Whatever dies or is cut off: every message ends once, in order, and its receipt says where it is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from remuda.errors import HostUnreachable
+from remuda.fleet.exchange import make_message
+from remuda.fleet.host import LEASE
+from remuda.fleet.hub import Hub
+from remuda.inbox.receipts import read_receipts
+from support import counts
+from support.fleet import FleetBench, Machine, Relay
+from support.keeper import until
+
+
+@pytest.fixture
+def relay(bench: FleetBench) -> Iterator[Relay]:
+    made = Relay(bench.hub.port)
+    yield made
+    made.close()
+
+
+def ends(machine: Machine, session: str, message: str) -> list[str]:
+    """The final steps of a message in the inbox of the host: one, however often it was handed out."""
+    inbox = machine.remuda.sessions / f"{session}.inbox"
+    stages = [str(one["stage"]) for one in read_receipts(inbox, message)]
+    return [one for one in stages if one in ("acked", "dead", "expired", "dropped")]
+
+
+def test_messages_for_a_host_without_a_boss_wait_at_the_hub_in_order(bench: FleetBench) -> None:
+    desk, build = bench.machine("desk", "operator"), bench.machine("build7", "host")
+    build.start("work")
+    desk.until_session("build7", "work")
+    build.boss_end(signal.SIGKILL)
+    done = desk.remuda("send", "build7/work", "number 0")
+    assert done.out.startswith("sent ")
+    assert "the message is at the hub" in done.err
+    sent = [done.out.split()[1], *(desk.send("build7/work", f"number {at}") for at in (1, 2))]
+    assert desk.receipt(sent[0])["where"].startswith("the hub")
+    assert "it is at the hub" in desk.remuda("messages", sent[0]).out
+    assert [one["stage"] for one in desk.remuda.json("messages", "build7/work")] == ["sent"] * 3
+    assert "cannot be cancelled there" in desk.remuda.refused("cancel", sent[2], code=7)
+    refusal = desk.remuda.refused("send", "build7/work", "too late", "--ttl", "1", code=10)
+    assert "expired, build7 did not confirm it in time" in refusal
+    late = refusal.split()[1]
+    desk.until_host("build7", reachable=False)
+    (row,) = [one for one in desk.remuda.json("ls") if one["host"] == "build7"]
+    assert (row["state"], row["last_state"]) == ("unreachable", "idle")
+    assert "unreachable for" in desk.remuda("fleet", "status").out
+    assert "is not connected to the hub" in desk.remuda.refused("kill", "build7/work", code=7)
+    build.boss_up()
+    for message in sent:
+        desk.until_stage(message, "acked")
+        assert ends(build, "work", message) == ["acked"]
+    assert build.prompts("work") == ["number 0", "number 1", "number 2"]
+    assert desk.receipt(late)["stage"] == "expired"
+
+
+def test_a_message_that_the_hub_hands_out_again_is_not_put_twice(bench: FleetBench) -> None:
+    desk, build = bench.machine("desk", "operator"), bench.machine("build7", "host")
+    build.start("work")
+    desk.until_session("build7", "work")
+    message = desk.send("build7/work", "once")
+    desk.until_stage(message, "acked")
+    publish_again(bench, message, session="work", prompt="once")
+    after = desk.send("build7/work", "after")
+    desk.until_stage(after, "acked")
+    assert build.prompts("work") == ["once", "after"]
+
+
+def publish_again(bench: FleetBench, message: str, session: str, prompt: str) -> None:
+    """Store a message once more, as if its acknowledgement had been lost: without the hub's own dedup."""
+
+    async def publish() -> None:
+        hub = await Hub.connect(bench.hub.folder.admin())
+        jetstream = hub._client.jetstream()
+        config = (await jetstream.stream_info("INBOX")).config
+        before = config.duplicate_window
+        await jetstream.update_stream(config.evolve(duplicate_window=0.1))
+        again = make_message("build7", session, message, "desk", prompt, {})
+        while True:
+            headers = {"Nats-Msg-Id": message}
+            if not (await jetstream.publish(again.subject, again.data(), headers=headers)).duplicate:
+                break
+            await asyncio.sleep(0.1)
+        await jetstream.update_stream(config.evolve(duplicate_window=before))
+        await hub.close()
+
+    asyncio.run(publish())
+
+
+def test_a_message_for_an_unknown_session_is_refused_with_the_reason(bench: FleetBench) -> None:
+    desk, build = bench.machine("desk", "operator"), bench.machine("build7", "host")
+    build.start("work")
+    desk.until_session("build7", "work")
+    assert "session 'wrok' not found on build7" in desk.remuda.refused("send", "build7/wrok", "x", code=10)
+    assert "host 'bulid7' not found; did you mean 'build7'?" in desk.remuda.refused(
+        "send", "bulid7/work", "x", code=2
+    )
+    assert "did you mean 'build7/work'?" in desk.remuda.refused("send", "work", "x", code=3)
+    assert "would run the agent's own command" in desk.remuda.refused(
+        "send", "build7/work", "/clear", code=10
+    )
+    twice = [desk.remuda("send", "build7/work", "mail", "--dedup", "mail-1", "--wait").out]
+    assert twice[0].endswith("to: mail\n")
+    assert "accepted before" in desk.remuda.refused(
+        "send", "build7/work", "mail", "--dedup", "mail-1", code=10
+    )
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(120 if not counts.SOAK else 3600)
+def test_boss_hub_and_sender_are_killed_and_no_message_is_lost_or_repeated(bench: FleetBench) -> None:
+    desk, build = bench.machine("desk", "operator"), bench.machine("build7", "host")
+    build.start("work")
+    desk.until_session("build7", "work")
+    rng = random.Random(17)
+    accepted: dict[str, str] = {}
+    unsure: dict[str, str] = {}
+
+    def send(at: int) -> None:
+        text = f"number {at}"
+        begun = desk.remuda.begin("send", "build7/work", text, "--json")
+        out, err = begun.communicate(timeout=60)
+        if begun.returncode == 0:
+            accepted[json_id(out)] = text
+        elif (word := next((word for word in err.decode().split() if word.startswith("m1")), "")) != "":
+            unsure[word.strip(";.,'")] = text
+
+    def send_four(first: int) -> None:
+        for at in range(first, first + 4):
+            send(at)
+
+    with ThreadPoolExecutor(1) as beside:
+        for round_number in range(counts.FLEET_DEATHS):
+            sending = beside.submit(send_four, 4 * round_number)
+            victim = (build, bench.hub, desk)[round_number % 3]
+            time.sleep(rng.uniform(0.0, 1.0))  # anywhere in the sends
+            if isinstance(victim, Machine):
+                victim.boss_end(signal.SIGKILL)
+                victim.boss_up()
+            else:
+                victim.end(signal.SIGKILL)
+                victim.start()
+            sending.result()
+            desk.until_connected()
+            desk.until_host("build7")
+    for message in accepted:
+        desk.until_stage(message, "acked")
+        assert ends(build, "work", message) == ["acked"]
+    prompts = build.prompts("work")
+    assert len(prompts) == len(set(prompts)), "a message was put twice"
+    assert set(accepted.values()) <= set(prompts)
+    order = [text for text in prompts if text in accepted.values()]
+    assert order == sorted(order, key=lambda text: int(text.split()[1]))
+    for message, text in unsure.items():
+        until(lambda: is_true(desk, build, message, text), f"a receipt of {message} that is true")  # noqa: B023
+
+
+def is_true(desk: Machine, build: Machine, message: str, text: str) -> bool:
+    """Whether the receipt of a message says what became of it."""
+    return (desk.receipt(message)["stage"] == "acked") is (text in build.prompts("work"))
+
+
+def json_id(out: bytes) -> str:
+    return str(json.loads(out)["id"])
+
+
+def test_a_host_whose_link_is_cut_works_on_and_is_caught_up_with(bench: FleetBench, relay: Relay) -> None:
+    desk = bench.machine("desk", "operator")
+    build = bench.machine("build7", "host", url=relay.url)
+    build.start("work")
+    desk.until_session("build7", "work")
+    relay.stall()
+    sent = desk.remuda("send", "build7/work", "over the hub").out.split()
+    assert sent[0] == "sent"
+    desk.until_host("build7", reachable=False)  # after the lease, which is longer than every other timeout
+    assert LEASE < 20
+    assert build.remuda("send", "work", "at home", "--wait").out == "REPLY#1 to: at home\n"
+    build.start("more")
+    relay.cut()
+    until(lambda: not build.status()["connected"], "the host to notice")
+    relay.mend()
+    desk.until_stage(sent[1], "acked")
+    desk.until_session("build7", "more")
+    desk.until_host("build7")
+    assert build.prompts("work") == ["at home", "over the hub"]
+    state = next(one for one in desk.remuda.json("ls") if one["name"] == "work")
+    assert state["last_message"] == "REPLY#2 to: over the hub"
+
+
+def test_a_decision_that_the_network_held_up_is_not_carried_out_late(bench: FleetBench, relay: Relay) -> None:
+    desk = bench.machine("desk", "operator")
+    build = bench.machine("build7", "host", url=relay.url)
+    build.start("work")
+    desk.until_session("build7", "work")
+    relay.stall()
+    client = desk.client
+    whole = {"method": "POST", "path": "/v1/sessions/work/end", "body": {}, "timeout": 1.0}
+    with pytest.raises(HostUnreachable, match="not known whether it was done"):
+        client.post("fleet", "hosts", "build7", "request", body=whole)
+    relay.mend()
+    assert desk.remuda("send", "build7/work", "still there", "--wait").out == "REPLY#1 to: still there\n"

@@ -1,0 +1,66 @@
+"""What the dashboard follows a session with: a real keeper, and a program that prints when it is told to."""
+
+from __future__ import annotations
+
+from queue import Queue
+
+from remuda.errors import SessionUnreachable
+from remuda.keeper.client import KeeperClient
+from remuda.tui.feed import ScreenFeed
+from remuda.wire.connection import ClientConnection
+from support.commands import Commands
+from support.heimdall_client import PATIENCE
+
+Seen = Queue[tuple[list[str], str]]
+PROGRAM = ("sh", "-c", "read one; echo got-$one; read two; echo bye; exit 3")
+
+
+def follow(remuda: Commands, seen: Seen, last: list[str] | None = None) -> ScreenFeed:
+    def read_last() -> list[str]:
+        if last is None:
+            raise SessionUnreachable("the boss is gone")
+        return last
+
+    return ScreenFeed("ticker", remuda.home / "sessions", lambda *shown: seen.put(shown), read_last)
+
+
+def shows(seen: Seen, word: str) -> None:
+    while word not in "\n".join(seen.get(timeout=PATIENCE)[0]):
+        pass
+
+
+def test_screen_feed_shows_each_change_and_at_the_end_the_last_screen_and_why(remuda: Commands) -> None:
+    remuda.start("ticker", "--", *PROGRAM)
+    seen: Seen = Queue()
+    feed = follow(remuda, seen, ["the last screen"])
+    assert seen.get(timeout=PATIENCE)[1] == ""
+    with KeeperClient.connect("ticker", remuda.home / "sessions") as client:
+        client.send(ClientConnection.input(b"hello\r"))
+        shows(seen, "got-hello")
+        client.send(ClientConnection.input(b"\r"))
+        while not (why := (shown := seen.get(timeout=PATIENCE))[1]):
+            pass
+    assert (shown[0], why) == (["the last screen"], "the session has ended with exit code 3")
+    feed.stop()
+
+
+def test_screen_feed_of_a_killed_keeper_keeps_what_was_seen_last(remuda: Commands) -> None:
+    remuda.start("ticker", "--", "sh", "-c", "echo here; exec cat")
+    seen: Seen = Queue()
+    feed = follow(remuda, seen)
+    shows(seen, "here")
+    remuda.kill_keeper("ticker")
+    while not (shown := seen.get(timeout=PATIENCE))[1]:
+        pass
+    assert "here" in "\n".join(shown[0])
+    feed.stop()
+
+
+def test_screen_feed_that_is_stopped_says_nothing_more(remuda: Commands) -> None:
+    remuda.start("ticker", "--", *PROGRAM)
+    seen: Seen = Queue()
+    feed = follow(remuda, seen)
+    seen.get(timeout=PATIENCE)
+    feed.stop()
+    remuda("kill", "ticker")
+    assert all(why == "" for _lines, why in seen.queue)

@@ -1,0 +1,315 @@
+"""Machines of a fleet, each with its own home and boss, and a hub: the product's own commands and the real
+nats-server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Coroutine, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from remuda.boss.client import BossClient
+from remuda.boss.folder import BossFolder
+from remuda.fleet.hub_folder import HubFolder
+from support.commands import Commands, until_line
+from support.heimdall_client import PATIENCE
+from support.keeper import Process, until
+
+T = TypeVar("T")
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+class HubMachine:
+    """A machine that runs the hub, and nothing else."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.remuda = Commands(folder)
+        self.folder = HubFolder(folder / "fleet" / "hub")
+        self.port = free_port()
+        self.listen = "127.0.0.1"
+        self.url = f"tls://127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        listen = ("--listen", f"{self.listen}:{self.port}", "--no-join")
+        self._process = self.remuda.begin("fleet", "serve", *listen)
+        until_line(self._process, b"fleet keys new NAME")
+
+    def end(self, number: int = signal.SIGTERM) -> None:
+        """SIGKILL is for the server itself; the command that started it ends then."""
+        assert self._process is not None
+        if number == signal.SIGKILL:
+            pid = self.folder.server_pid()
+            assert pid is not None
+            os.kill(pid, number)
+        else:
+            self._process.send_signal(number)
+        self._process.communicate(timeout=PATIENCE)
+        self._process = None
+
+    def new_key(self, name: str, *roles: str) -> Path:
+        words = [word for role in roles for word in ("--role", role)]
+        path = self.remuda.cwd / f"{name}.key"
+        self.remuda("fleet", "keys", "new", name, "--out", str(path), *words)
+        return path
+
+    def close(self) -> None:
+        if self._process is not None:
+            self.end()
+        self.remuda.close()
+
+
+class Machine:
+    """A machine with a boss and sessions of scripted agents."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        folder.mkdir()
+        self.name = name
+        self.remuda = Commands(folder)
+        own = {"CLAUDE_CONFIG_DIR": str(folder / "claude"), "MOCK_TIME_SCALE": "0.01"}
+        own |= {"MOCK_DIALOG_GUARD": "0", "TMUX_TMPDIR": str(folder), "NO_COLOR": "1", "COLUMNS": "250"}
+        self.remuda.env |= own
+        self.client = BossClient(BossFolder(folder / "boss"), timeout=PATIENCE)
+        self._boss: Process | None = None
+        self.port = 0
+        self.may_complain = False
+
+    @property
+    def token(self) -> str:
+        return self.client.folder.token.read_text().strip()
+
+    def boss_up(self) -> None:
+        begun = self.remuda.json("up", "--detach", "--port", "0")
+        self._boss, self.port = Process(begun["pid"]), int(begun["url"].rpartition(":")[2])
+
+    def boss_end(self, number: int = signal.SIGTERM) -> None:
+        assert self._boss is not None
+        self._boss.signal(number)
+        assert self._boss.ended()
+        self._boss.close()
+        self._boss = None
+
+    def join(self, hub: HubMachine, *roles: str, url: str | None = None) -> None:
+        key = hub.new_key(self.name, *roles)
+        self.remuda("fleet", "join", url or hub.url, "--key", str(key))
+
+    def start(self, name: str, *flags: str) -> None:
+        """Start a scripted agent."""
+        self.remuda.start(name, "--agent", "demo", "--", "--permission-mode", "default", *flags)
+
+    def status(self) -> dict[str, Any]:
+        document: dict[str, Any] = self.client.get("fleet")
+        return document
+
+    def until_connected(self) -> None:
+        until(lambda: self.status()["connected"], f"{self.name} connected to the hub")
+
+    def until_host(self, name: str, *, reachable: bool = True) -> None:
+        def look() -> bool:
+            hosts = {one["name"]: one["reachable"] for one in self.status()["hosts"]}
+            return hosts.get(name) is reachable
+
+        until(look, f"{name} to be {'' if reachable else 'un'}reachable for {self.name}")
+
+    def until_session(self, host: str, name: str) -> dict[str, Any]:
+        def look() -> dict[str, Any]:
+            for one in self.client.get("fleet", "sessions")["sessions"]:
+                session = one["session"]
+                if (one["host"], session["name"], session["agent_state"]) == (host, name, "idle"):
+                    return dict(one)
+            return {}
+
+        return until(look, f"{host}/{name} to be known as idle")
+
+    def receipt(self, message: str) -> dict[str, Any]:
+        document: dict[str, Any] = self.client.get("fleet", "messages", message)
+        return document
+
+    def until_stage(self, message: str, stage: str) -> dict[str, Any]:
+        def look() -> dict[str, Any]:
+            found = self.receipt(message)
+            return found if found["stage"] == stage else {}
+
+        return until(look, f"message {message} to be {stage}")
+
+    def send(self, where: str, text: str) -> str:
+        """Send without waiting for the host; returns the id."""
+        said, message = self.remuda("send", where, text).out.split()
+        assert said in ("sent", "accepted")
+        return message
+
+    def prompts(self, session: str) -> list[str]:
+        """What was put into the inbox of a session here, in that order, repetitions included."""
+        lines = (self.remuda.sessions / f"{session}.inbox" / "inbox.jsonl").read_text().splitlines()
+        return [str(json.loads(line)["prompt"]) for line in lines]
+
+    def close(self) -> None:
+        if self._boss is not None:
+            self.boss_end(signal.SIGKILL)
+        # The boss's log is read below, with what its errors were.
+        self.remuda.may_complain = True
+        log = BossFolder(self.remuda.home / "boss").log
+        text = log.read_text() if log.exists() else ""
+        self.remuda.close()
+        assert self.may_complain or " ERROR " not in text, f"the boss of {self.name} logged errors: {text}"
+
+
+class FleetBench:
+    """A hub and machines. `close` ends all."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.hub = HubMachine(folder / "hub")
+        self.machines: list[Machine] = []
+
+    def machine(
+        self,
+        name: str,
+        *roles: str,
+        url: str | None = None,
+        prefix: tuple[str, ...] = (),
+        env: dict[str, str] | None = None,
+    ) -> Machine:
+        """A machine whose boss runs and has joined; `prefix` is what its commands are run by."""
+        made = Machine(self.folder / name, name)
+        made.remuda.prefix = prefix
+        made.remuda.env |= env or {}
+        self.machines.append(made)
+        made.boss_up()
+        made.join(self.hub, *(roles or ("host", "operator")), url=url)
+        made.until_connected()
+        return made
+
+    def close(self) -> None:
+        with ExitStack() as stack:  # whatever fails, the others are ended
+            stack.callback(self.hub.close)
+            for one in self.machines:
+                stack.callback(one.close)
+
+
+class Relay:
+    """A link between a machine and the hub that can be delayed, stalled and cut."""
+
+    def __init__(self, target: int, delay: float = 0.0) -> None:
+        self._target = target
+        self._delay = delay
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._flows = asyncio.Event()
+        self._is_cut = False
+        self.port = 0
+        self._thread.start()
+        self._call(self._open())
+
+    @property
+    def url(self) -> str:
+        return f"tls://127.0.0.1:{self.port}"
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
+
+    async def _open(self) -> None:
+        self._flows.set()
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = int(self._server.sockets[0].getsockname()[1])
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_cut:
+            writer.close()
+            return
+        try:
+            there, onward = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:
+            writer.close()
+            return
+        self._writers |= {writer, onward}
+        await asyncio.gather(self._pump(reader, onward), self._pump(there, writer))
+        self._writers -= {writer, onward}
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(1 << 16):
+                if self._delay:
+                    await asyncio.sleep(self._delay)
+                await self._flows.wait()
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass
+        writer.close()
+
+    def stall(self) -> None:
+        """Carry nothing, and keep the connections."""
+        self._loop.call_soon_threadsafe(self._flows.clear)
+
+    def cut(self) -> None:
+        """End the connections, and take none."""
+
+        async def end() -> None:
+            self._is_cut = True
+            for writer in list(self._writers):
+                writer.transport.abort()
+
+        self._call(end())
+
+    def mend(self) -> None:
+        async def flow() -> None:
+            self._is_cut = False
+            self._flows.set()
+
+        self._call(flow())
+
+    def close(self) -> None:
+        async def end() -> None:
+            self._server.close()
+            self._is_cut = True
+            self._flows.set()
+            for writer in list(self._writers):
+                writer.transport.abort()
+            others = [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]
+            await asyncio.gather(*others, return_exceptions=True)
+
+        self._call(end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(PATIENCE)
+        self._loop.close()
+
+
+class Pair(NamedTuple):
+    """Two machines of one fleet: one to act from, and `build7`, which runs agents."""
+
+    bench: FleetBench
+    desk: Machine
+    build: Machine
+
+    def start(self, name: str) -> str:
+        """Start a session on the other machine; returns its name here."""
+        self.desk.until_host("build7")
+        self.build.start(name)
+        self.desk.until_session("build7", name)
+        return f"build7/{name}"
+
+
+@contextmanager
+def two_machines(folder: Path, *roles: str) -> Iterator[Pair]:
+    """Start a hub and both machines; `roles` are those of the first."""
+    bench = FleetBench(folder)
+    bench.hub.start()
+    try:
+        yield Pair(bench, bench.machine("desk", *roles), bench.machine("build7", "host"))
+    finally:
+        bench.close()

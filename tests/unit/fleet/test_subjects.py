@@ -1,0 +1,142 @@
+"""Names on the hub: any text is one token, and no key can use a subject of another."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as some
+
+from remuda.errors import BadName, RemoteProtocolError
+from remuda.fleet import subjects
+from remuda.fleet.subjects import KeyRecord, Role
+
+TEXT = some.text(some.characters(codec=None, exclude_categories=()), min_size=1, max_size=80)
+HOST = some.from_regex(r"[a-z0-9][a-z0-9-]{0,31}", fullmatch=True).filter(
+    lambda name: name not in ("any", "hub")
+)
+ROLES = some.sets(some.sampled_from(Role), min_size=1)
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """As NATS matches: `*` is one token, `>` one or more at the end."""
+    words = pattern.split(".")
+    for at, (word, token) in enumerate(zip(words, subject.split("."), strict=False)):
+        if word == ">":
+            return at == len(words) - 1
+        if word not in ("*", token):
+            return False
+    return len(words) == len(subject.split("."))
+
+
+def may_publish(name: str, roles: set[Role], subject: str) -> bool:
+    return any(matches(one, subject) for one in subjects.rights(name, roles).publish)
+
+
+def may_subscribe(name: str, roles: set[Role], subject: str) -> bool:
+    return any(matches(one, subject) for one in subjects.rights(name, roles).subscribe)
+
+
+@given(TEXT)
+def test_any_text_is_one_token_and_comes_back(text: str) -> None:
+    token = subjects.encode(text)
+    assert re.fullmatch(r"[A-Za-z0-9_=-]+", token)
+    assert subjects.decode(token) == text
+
+
+@given(TEXT, TEXT)
+def test_two_texts_have_two_tokens(one: str, other: str) -> None:
+    assert (subjects.encode(one) == subjects.encode(other)) is (one == other)
+
+
+@given(some.text(max_size=60))
+def test_a_token_that_no_text_has_is_refused(token: str) -> None:
+    try:
+        assert subjects.encode(subjects.decode(token)) == token
+    except RemoteProtocolError:
+        pass
+
+
+@pytest.mark.parametrize("name", ["", "any", "hub", "-a", "A", "a.b", "a*", "a/b", "é", "a" * 33, "a\n"])
+def test_a_name_that_is_no_token_or_is_reserved_names_no_host(name: str) -> None:
+    with pytest.raises(BadName):
+        subjects.check_host(name)
+
+
+@given(HOST, HOST, ROLES, TEXT)
+def test_a_key_reports_only_as_its_own_host(name: str, other: str, roles: set[Role], text: str) -> None:
+    assume(name != other)
+    for host in (name, other):
+        own = host == name and Role.HOST in roles
+        for subject in (
+            subjects.host_subject(host),
+            subjects.session_subject(host, text),
+            subjects.receipt_subject(host, text),
+            f"$JS.API.CONSUMER.MSG.NEXT.INBOX.{host}",
+            f"$JS.ACK.INBOX.{host}.1.2.3.4.5",
+            subjects.event_subject(host, text),
+            subjects.account_subject(host, text),
+            subjects.work_subject(other, text, host),
+        ):
+            assert may_publish(name, roles, subject) is own, subject
+        follows = host == name and bool(roles & {Role.OPERATOR, Role.VIEWER})
+        for subject in (f"$JS.API.CONSUMER.MSG.NEXT.EVENTS.{host}", f"$JS.ACK.EVENTS.{host}.1.2.3.4.5"):
+            assert may_publish(name, roles, subject) is follows, subject
+        assert may_subscribe(name, roles, f"rq.{host}.act.{other}") is own
+        assert may_subscribe(name, roles, f"ap.{host}.x.{other}") is own
+
+
+@given(HOST, HOST, ROLES, TEXT)
+def test_a_key_acts_only_in_its_own_name(name: str, other: str, roles: set[Role], text: str) -> None:
+    assume(name != other)
+    for sender in (name, other):
+        acts = sender == name and Role.OPERATOR in roles
+        assert may_publish(name, roles, subjects.message_subject(other, text, text, sender)) is acts
+        assert may_publish(name, roles, subjects.request_subject(other, "act", sender)) is acts
+        assert may_publish(name, roles, subjects.decision_subject(other, text, sender)) is acts
+        assert may_publish(name, roles, subjects.any_subject(text, text, sender)) is acts
+        assert may_subscribe(name, roles, subjects.work_subject(sender, text, other)) is acts
+        reads = sender == name and bool(roles & {Role.OPERATOR, Role.VIEWER})
+        assert may_publish(name, roles, subjects.request_subject(other, "read", sender)) is reads
+
+
+@given(HOST, HOST, ROLES)
+def test_answers_to_one_key_are_read_by_no_other(name: str, other: str, roles: set[Role]) -> None:
+    assume(name != other)
+    assert may_subscribe(name, roles, f"{subjects.reply_prefix(name)}.x.y")
+    assert not may_subscribe(name, roles, f"{subjects.reply_prefix(other)}.x.y")
+    assert not may_subscribe(name, roles, "_INBOX.x.y")
+
+
+@given(HOST, ROLES)
+def test_no_key_may_change_streams_or_make_consumers(name: str, roles: set[Role]) -> None:
+    for verb in ("CREATE", "UPDATE", "DELETE", "PURGE", "MSG.DELETE", "MSG.GET"):
+        for stream in ("INBOX", "RECEIPT", "KV_hosts", "KV_sessions", "EVENTS"):
+            assert not may_publish(name, roles, f"$JS.API.STREAM.{verb}.{stream}")
+            assert not may_publish(name, roles, f"$JS.API.CONSUMER.CREATE.{stream}")
+            assert not may_publish(name, roles, f"$JS.API.CONSUMER.CREATE.{stream}.{name}.in.{name}.>")
+            assert not may_publish(name, roles, f"$JS.API.CONSUMER.DURABLE.CREATE.{stream}.{name}")
+
+
+@given(HOST, HOST)
+def test_a_host_reads_nothing_of_another(name: str, other: str) -> None:
+    assume(name != other)
+    roles = {Role.HOST}
+    for stream in ("INBOX", "RECEIPT", "KV_hosts", "KV_sessions", "EVENTS"):
+        assert not may_publish(name, roles, f"$JS.API.DIRECT.GET.{stream}")
+        assert not may_publish(name, roles, f"$JS.API.DIRECT.GET.{stream}.$KV.hosts.{other}")
+    for subject in (f"$KV.hosts.{other}", f"$KV.sessions.{other}.x", f"rc.{other}.x", f"in.{other}.a.b.c"):
+        assert not may_subscribe(name, roles, subject)
+
+
+def test_the_configuration_has_every_key_once_and_the_administrator_without_limits() -> None:
+    keys = [KeyRecord("a", "UA", (Role.HOST,)), KeyRecord("b", "UB", (Role.VIEWER,))]
+    config = json.loads(subjects.server_config(keys, "UADMIN", {"listen": "127.0.0.1:1"}))
+    users = {one["nkey"]: one.get("permissions") for one in config["accounts"]["FLEET"]["users"]}
+    assert list(users) == ["UADMIN", "UA", "UB"]
+    assert users["UADMIN"] is None
+    assert "allow_responses" in users["UA"]
+    assert "allow_responses" not in users["UB"]
+    assert config["listen"] == "127.0.0.1:1"
