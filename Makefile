@@ -11,9 +11,10 @@ OFFLINE := $(BIN)/python -m remuda.testing.offline --
 WORKERS ?= 4
 # Older versions of Claude Code, on which part of the tests runs as well. Their hashes are pinned for this platform.
 OLDER := $(shell [ "$$(uname -sm)" = "Linux x86_64" ] && echo 2.1.300)
+LINUX := $(filter Linux,$(shell uname -s))
 OLDER_IN_SOAK := $(if $(OLDER),2.1.197 2.1.240 2.1.280 2.1.300 2.1.315 2.1.324)
 
-.PHONY: setup system-packages demo test soak versions lint type docs reference bench audit coverage format clean
+.PHONY: setup system-packages demo quick test soak versions lint type docs reference screenshots bench audit coverage format clean
 
 setup: $(STAMP)
 
@@ -37,7 +38,7 @@ $(VENV)/.synced-docs: $(STAMP)
 	@touch $@
 
 system-packages:
-	@sh scripts/system-packages tmux strace curl ps:procps $(if $(OLDER),npm)
+	@sh scripts/system-packages tmux strace curl ps:procps chromium $(if $(OLDER),npm) $(if $(LINUX),ip:iproute2)
 
 demo: setup
 	$(BIN)/remuda demo
@@ -47,6 +48,10 @@ test: setup system-packages
 	$(if $(OLDER),$(BIN)/python -m remuda.testing.real_cli fetch $(OLDER))
 	$(OFFLINE) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 	$(if $(OLDER),REMUDA_CLAUDE_VERSION=$(OLDER) $(OFFLINE) $(BIN)/python -m pytest -m versions -n $(WORKERS) tests/real)
+
+# For the inner loop: the unit tests, on all cores.
+quick: setup
+	$(OFFLINE) $(BIN)/python -m pytest -q -n auto tests/unit
 
 soak: setup system-packages
 	$(BIN)/python -m remuda.testing.real_cli fetch
@@ -85,11 +90,15 @@ docs: reference $(VENV)/.synced-docs
 reference: setup
 	$(BIN)/python scripts/reference.py
 
+# The pictures of the page in docs/pictures.
+screenshots: setup system-packages
+	$(BIN)/python scripts/screenshots.py
+
 bench: $(VENV)/.synced-bench
-	@sh scripts/system-packages tmux dtach
+	@sh scripts/system-packages tmux dtach chromium
 	$(BIN)/python -m remuda.testing.real_cli fetch
 	@# As it is where pip installed it: without that every start would compile all it loads.
-	$(BIN)/python -m compileall -q src/remuda
+	$(BIN)/python -m compileall -q src/remuda $(VENV)/lib
 	$(OFFLINE) $(BIN)/python benchmarks/run.py
 
 # Whether any locked dependency has a known vulnerability. Asks the network.
