@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, ViewportSize, expect
+from playwright.sync_api import Error, Page, Route, ViewportSize, expect
 
 from support.boss import event
 from support.browser import PHONE, WIDE, PageBench, requesting
@@ -263,6 +263,21 @@ def test_diff_of_200000_lines_does_not_freeze_the_page(bench: PageBench, size: V
         "aria-disabled", "false"
     )
     check(page)
+
+
+def test_show_all_waits_for_the_rest_of_the_diff(bench: PageBench) -> None:
+    held: list[Route] = []
+    page = bench.open()
+    page.route("**/v1/approvals/*", lambda route: held.append(route))
+    request(bench, "Write", {"file_path": str(bench.project / "made"), "content": "line\n" * 9000})
+    expect(page.get_by_text("Reading the rest")).to_be_visible()
+    button = page.locator(".diff button", has_text="Show all")
+    with pytest.raises(Error, match="Timeout"):  # else the click would be taken, and forgotten when the rest comes
+        button.click(trial=True, timeout=500)
+    held.pop().continue_()
+    expect(page.get_by_text("Reading the rest")).to_have_count(0)
+    page.get_by_role("button", name="Show all").click()
+    expect(page.locator(".diff .part").last).to_contain_text("+line")
 
 
 # ── the terminal ──

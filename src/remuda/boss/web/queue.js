@@ -299,6 +299,7 @@ function Detail({ item, control }) {
   useEffect(() => { if (!isWide.value) head.current?.focus(); }, []);
 
   const words = isQuestion ? ['Answer', 'Do not answer'] : approval?.reason === 'plan' ? ['Approve', 'Send back'] : ['Allow', 'Deny'];
+  // The content is inert until it is whole: it is drawn anew then, and what was opened would close again.
   return html`<article class="item ${isOver(item) ? 'over' : ''}">
     <header>
       ${!isWide.value && html`<a class="back" href="#/queue" aria-label="Back to the queue">‹ Queue</a>`}
@@ -312,8 +313,8 @@ function Detail({ item, control }) {
       ${isOver(item) && html`<p class="outcome" role="status">${howItEnded(item, approval)}</p>`}
       ${!isOver(item) && approval && approval.state !== 'open' && html`<p class="outcome" role="status">${howItEnded(item, approval)}</p>`}
       ${!isWhole && html`<p class="outcome">Reading the rest …</p>`}
-      <${Body} key=${isWhole} item=${item} approval=${approval} markSeen=${markSeen} mode=${mode} draft=${draft} setDraft=${setDraft}
-        isQuestion=${isQuestion} canDecide=${canDecide} onSubmit=${() => answer('edit')} />
+      <div class="content" inert=${!isWhole}><${Body} key=${isWhole} item=${item} approval=${approval} markSeen=${markSeen} mode=${mode} draft=${draft} setDraft=${setDraft}
+        isQuestion=${isQuestion} canDecide=${canDecide} onSubmit=${() => answer('edit')} /></div>
       ${canDecide && hidden && html`<p class="outcome">${hidden} Decide there.</p>`}
       ${ASKS.has(item.reason) && html`<${LastMessage} id=${item.session_id} known=${session?.last_message} />`}
     </div>
