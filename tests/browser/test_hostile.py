@@ -272,7 +272,7 @@ def test_show_all_waits_for_the_rest_of_the_diff(bench: PageBench) -> None:
     request(bench, "Write", {"file_path": str(bench.project / "made"), "content": "line\n" * 9000})
     expect(page.get_by_text("Reading the rest")).to_be_visible()
     button = page.locator(".diff button", has_text="Show all")
-    with pytest.raises(Error, match="Timeout"):  # else the click would be taken, and forgotten when the rest comes
+    with pytest.raises(Error, match="Timeout"):  # else it is taken, and forgotten when the rest comes
         button.click(trial=True, timeout=500)
     held.pop().continue_()
     expect(page.get_by_text("Reading the rest")).to_have_count(0)
