@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from remuda.fleet import subjects
+from remuda.fleet.events import EventFollower
 from remuda.fleet.hub import Hub
+from remuda.fleet.membership import Membership, read_key
+from remuda.fleet.subjects import EVENTS
 from support.fleet import FleetBench, Machine, Relay
 from support.keeper import until
 
@@ -94,3 +99,48 @@ def test_events_that_are_published_again_much_later_are_not_followed_twice(bench
     build.remuda("send", "work", "again", "--wait")
     events = until_all(desk, build)
     assert events[: len(before)] == before
+
+
+async def publish(host: Hub, *numbers: int) -> None:
+    for number in numbers:
+        document = {"host": "build7", "session": "s", "kind": "stopped", "epoch": "e", "number": number}
+        await host.store(subjects.event_subject("build7", "s"), subjects.write(document))
+
+
+async def listed(follower: EventFollower, hub: Hub, count: int) -> list[int]:
+    """Follow until there are that many; returns their numbers."""
+    following = asyncio.create_task(follower.run(hub))
+    try:
+        found = await follower.listing(count - 1, 60.0, 100)
+        return [one["number"] for one in found["events"]]
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+def test_events_that_a_broken_connection_took_along_come_before_later_ones(
+    bench: FleetBench, tmp_path: Path
+) -> None:
+    keys = {name: bench.hub.new_key(name, role) for name, role in (("desk", "operator"), ("build7", "host"))}
+    desk, build = (Membership(read_key(path), bench.hub.url, name) for name, path in keys.items())
+
+    async def work() -> None:
+        host, first, later = [await Hub.connect(one) for one in (build, desk, desk)]
+        follower = EventFollower(tmp_path)
+        await publish(host, 1)
+        assert await listed(follower, later, 1) == [1]
+        await publish(host, 2, 3)
+        took = 0
+        async for some in first.taking_many(EVENTS, "desk"):
+            took += len(some)
+            if took == 2:
+                break
+        await first.close()  # without a word about those two
+        await publish(host, 4, 5)
+        again = EventFollower(tmp_path)  # as after a restart
+        assert await listed(again, later, 5) == [5]
+        assert [one["number"] for one in (await again.listing(0, 0, 100))["events"]] == [1, 2, 3, 4, 5]
+        for hub in (host, later):
+            await hub.close()
+
+    asyncio.run(work())

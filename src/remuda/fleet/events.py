@@ -25,7 +25,7 @@ from remuda.untrusted import BadJson, bounded, dump_json, finite, parse_object
 
 from . import subjects
 from .exchange import cut
-from .hub import Hub, Taken
+from .hub import REDELIVERED_SECONDS, Hub, Taken
 from .subjects import EVENTS
 
 log = logging.getLogger("remuda.fleet.events")
@@ -40,7 +40,6 @@ _MAX_FACTS_BYTES = 8000
 _AGO = 60.0
 """An event this much older than the last one in the file was reported, or belongs to a time before."""
 _SAVE_EVERY = 100
-_FETCH_TIMEOUT = 5.0
 _FOLLOWED = 5000
 """Events of other hosts that are kept for `fleet events`."""
 _LONGEST_WAIT = 60.0
@@ -209,43 +208,71 @@ class EventFollower:
         self._events: deque[Document] = deque(lines, maxlen=_FOLLOWED)
         self._count = len(lines)
         self._size = 2 * len(lines)
+        self._sequence = int(finite(lines[-1].get("sequence"))) if lines else 0
+        """The place of the last event in the stream; 0 if not known."""
+        self._early: dict[int, Taken] = {}
+        """What was handed out and waits for those before it, by its place."""
+        self._gap_since = 0.0
         self._came = asyncio.Event()
 
     async def run(self, hub: Hub) -> None:
         """Take events until the connection ends. Raises `HubUnreachable`."""
-        async for taken in hub.taking(EVENTS, hub.member.name, _FETCH_TIMEOUT):
-            if taken is not None:
-                await self._take(hub, taken)
+        self._early.clear()
+        async for some in hub.taking_many(EVENTS, hub.member.name):
+            self._early |= {one.sequence: one for one in some}
+            await self._take(hub, self._next_in_order())
 
-    async def _take(self, hub: Hub, taken: Taken) -> None:
-        try:
-            event = read_event(taken.subject, taken.data, hub.ahead)
-        except RemoteProtocolError as error:
-            log.warning("ignored an event: %s", error)
-            await taken.refuse()
-            return
-        epoch, number = self._positions.get(event["host"], ("", 0))
-        if event["epoch"] != epoch or event["number"] > number:
-            await asyncio.to_thread(self._append, event)
-            self._positions[event["host"]] = event["epoch"], event["number"]
-            self._events.append(event)
-            self._count += 1
+    def _next_in_order(self) -> list[Taken]:
+        """Take out what comes next. Events that an earlier connection lost come again: later ones wait."""
+        ready: list[Taken] = []
+        last = self._sequence
+        for sequence in sorted(self._early):
+            if last and sequence > last + 1:
+                self._gap_since = self._gap_since or time.monotonic()
+                if time.monotonic() - self._gap_since < REDELIVERED_SECONDS:
+                    break  # else the hub has removed them
+            self._gap_since = 0.0
+            one = self._early.pop(sequence)
+            ready.append(one)
+            last = sequence if one.attempt == 1 else max(last, sequence)  # less: the stream was made anew
+        return ready
+
+    async def _take(self, hub: Hub, ready: list[Taken]) -> None:
+        new: list[Document] = []
+        positions = dict(self._positions)
+        for taken in ready:
+            try:
+                event = read_event(taken.subject, taken.data, hub.ahead)
+            except RemoteProtocolError as error:
+                log.warning("ignored an event: %s", error)
+                continue
+            epoch, number = positions.get(event["host"], ("", 0))
+            if event["epoch"] != epoch or event["number"] > number:
+                positions[event["host"]] = event["epoch"], event["number"]
+                new.append(event | {"sequence": taken.sequence})
+        if new:
+            await asyncio.to_thread(self._append, new)
+            self._positions = positions
+            self._events += new
+            self._count += len(new)
             came, self._came = self._came, asyncio.Event()
             came.set()
-        await taken.ack()
+        if ready:
+            self._sequence = ready[-1].sequence
+            await hub.acknowledge(ready)
 
-    def _append(self, event: Document) -> None:
-        """Write it down. It is on the disk when this returns."""
-        self._size += 1
+    def _append(self, events: list[Document]) -> None:
+        """Write them down. They are on the disk when this returns."""
+        self._size += len(events)
         if self._size > 3 * _FOLLOWED:
             last = {str(one["host"]): one for one in self._events}  # the position of each host stays
             kept = [*(one for one in last.values() if one not in self._events), *self._events]
             replace_file(self._path, "".join(dump_json(one) + "\n" for one in kept).encode())
-            self._size = len(kept)
+            self._size = len(kept) + len(events)
         private_folder(self._path.parent)
         fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            os.write(fd, b"\n" + dump_json(event).encode() + b"\n")
+            os.write(fd, b"".join(b"\n" + dump_json(one).encode() + b"\n" for one in events))
             os.fsync(fd)
         finally:
             os.close(fd)

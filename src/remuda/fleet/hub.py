@@ -12,7 +12,7 @@ import math
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -52,6 +52,11 @@ _WRONG_REVISION = 10071
 _NOT_STORED = "if it answers 'remuda fleet status', look for a full disk there, and restart 'fleet serve'"
 _FULL = (10047, 10077, 10122, 10167)
 _ACK_WAIT = 10.0
+BATCH = 256
+"""Events that one who follows may have without having acknowledged them."""
+_PULL_SECONDS = 5.0
+REDELIVERED_SECONDS = 2 * _ACK_WAIT
+"""What was handed out to a connection that broke was handed out again by then, if the hub still has it."""
 _SHARED: dict[str, Any] = {"ack_wait": 30.0, "max_ack_pending": 10_000}
 """The queue that all hosts share: the lease of a request, and no order."""
 
@@ -74,6 +79,8 @@ class Taken(NamedTuple):
     """How often the hub has handed it out."""
     token: str
     """For `settle`, with another connection."""
+    sequence: int
+    """Its place in the stream."""
 
 
 class Stored(NamedTuple):
@@ -364,6 +371,47 @@ class Hub:
                 raise
             yield self._taken(message)
 
+    async def taking_many(self, stream: str, consumer: str) -> AsyncIterator[list[Taken]]:
+        """Yield what a consumer of the hub hands out, as soon as it is there: all that has come since.
+
+        Those that a broken connection took with it come again after `_ACK_WAIT`, and later ones before them.
+        """
+        request = subjects.write({"batch": BATCH, "expires": int(_PULL_SECONDS * 1e9)})
+        inbox, came, arrived = self._client.new_inbox(), list[Msg](), asyncio.Event()
+
+        async def on_message(message: Msg) -> None:  # a tenth of the time of `next_msg`
+            came.append(message)
+            arrived.set()
+
+        async with self._calling("the subscription"):
+            subscription = await self._client.subscribe(inbox, cb=on_message)
+        left = 0
+        try:
+            while True:
+                async with self._calling("a question for messages"):
+                    if left <= 0:
+                        left = BATCH
+                        next_one = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
+                        await self._client.publish(next_one, request, reply=inbox)
+                    async with asyncio.timeout(_PULL_SECONDS + ANSWER_TIMEOUT):
+                        await arrived.wait()
+                arrived.clear()
+                # One with a status says that this question is over.
+                taken = [self._taken(one) for one in came if "Status" not in (one.headers or {})]
+                left = left - len(taken) if len(taken) == len(came) else 0
+                came.clear()
+                if taken:
+                    yield taken
+        finally:
+            with suppress(nats.errors.Error):
+                await subscription.unsubscribe()
+
+    async def acknowledge(self, taken: Iterable[Taken]) -> None:
+        """Acknowledge without waiting: one that is lost makes the hub hand it out again."""
+        async with self._calling("the acknowledgement"):
+            for one in taken:
+                await self._client.publish(one.token, b"+ACK")
+
     async def settle(self, token: str, word: bytes) -> None:
         """Acknowledge what was handed out (+ACK), or keep it for longer (+WPI); waits until that is done."""
         async with self._calling("the acknowledgement"):
@@ -383,8 +431,9 @@ class Hub:
                 await message.nak(delay=seconds)
 
         headers, known = dict(message.headers or {}), message.metadata
-        at, attempt = known.timestamp.timestamp(), int(known.num_delivered)
-        return Taken(message.subject, message.data, headers, at, ack, refuse, later, attempt, message.reply)
+        at, attempt, place = known.timestamp.timestamp(), int(known.num_delivered), int(known.sequence.stream)
+        settling = (ack, refuse, later)
+        return Taken(message.subject, message.data, headers, at, *settling, attempt, message.reply, place)
 
 
 class Outdated(Exception):
@@ -471,7 +520,8 @@ async def prepare(hub: Hub, keys: Iterable[KeyRecord], replicas: int = 1) -> Non
             if Role.HOST in key.roles:
                 await jetstream.add_consumer(INBOX, _consumer(key.name, f"in.{key.name}.>"))
             if {Role.OPERATOR, Role.VIEWER} & set(key.roles):
-                await jetstream.add_consumer(EVENTS, _consumer(key.name, "ev.*.*"))
+                followed = _consumer(key.name, "ev.*.*").evolve(max_ack_pending=BATCH)
+                await jetstream.add_consumer(EVENTS, followed)
 
 
 def _consumer(name: str, subjects: str) -> api.ConsumerConfig:
