@@ -13,11 +13,11 @@ import secrets
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from remuda._version import __version__
+from remuda.boss.attention.model import Approval, Item, Session
 from remuda.boss.client import BossClient
 from remuda.boss.evidence.messages import short_step
 from remuda.boss.folder import BossFolder
@@ -83,6 +83,7 @@ class FleetHost:
         """Sessions that the hub may know, also those of an earlier run."""
         self._values: dict[str, bytes] = {}
         """What the hub was told last, by session."""
+        self._changed_sessions: set[str] = set()
         self._receipts: dict[str, bytes] = {}
         self._files: dict[str, tuple[Any, ...]] = {}
         self._receipt_lock = asyncio.Lock()
@@ -184,13 +185,25 @@ class FleetHost:
                     if change.value.get("id") in self._following:
                         self._changed_messages.add(str(change.value["id"]))
                         self._messages_changed.set()
-                else:
-                    self._sessions_changed.set()
+                elif not change.kind.startswith("host_"):  # of other hosts
+                    self._note_change(change.value)
                 if change.kind == "reset":
                     self._look_at_messages()
         finally:
             watcher.close()
         raise HubUnreachable("the boss is ending")
+
+    def _note_change(self, value: Any) -> None:
+        if isinstance(value, Session):
+            self._changed_sessions.add(value.id)
+        elif isinstance(value, Item | Approval):
+            self._changed_sessions.add(value.session_id)
+        else:
+            self._look_at_sessions()
+        self._sessions_changed.set()
+
+    def _look_at_sessions(self) -> None:
+        self._changed_sessions |= set(self._values)
 
     def _look_at_messages(self) -> None:
         self._changed_messages |= set(self._following)
@@ -200,24 +213,32 @@ class FleetHost:
 
     async def _show_sessions(self, hub: Hub) -> None:
         while True:
-            with suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(_LOOK_INTERVAL):
                     await self._sessions_changed.wait()
-            await asyncio.sleep(_COALESCE)  # an agent changes its state several times in a moment
+            except TimeoutError:
+                self._look_at_sessions()
             self._sessions_changed.clear()
             await self._show(hub, self._documents())
+            await asyncio.sleep(_COALESCE)  # an agent changes its state several times in a moment
 
     def _documents(self) -> dict[str, bytes]:
+        """Return what the hub should have. Made anew is only what changed: that takes 0.1 ms for each."""
         service = self._boss.service
         documents = {}
+        changed, self._changed_sessions = self._changed_sessions, set()
         for session in service.sessions():
             item = service.item_of(session.id)
             if session.replaced_by is None and (session.ended is None or item is not None):
-                fields = session_document(self._boss, session)
-                fields.pop("last_seen")  # changes with every event
-                shown = exchange.shown_session(fields, item_document(self._boss, item) if item else None)
-                documents[session.id] = subjects.write(shown)
+                known = self._values.get(session.id) if session.id not in changed else None
+                documents[session.id] = known or self._document(session, item)
         return documents
+
+    def _document(self, session: Session, item: Item | None) -> bytes:
+        fields = session_document(self._boss, session)
+        fields.pop("last_seen")  # changes with every event
+        shown = exchange.shown_session(fields, item_document(self._boss, item) if item else None)
+        return subjects.write(shown)
 
     async def _show(self, hub: Hub, documents: dict[str, bytes]) -> None:
         name = hub.member.name
