@@ -22,6 +22,8 @@ from benchmarks import (
     dash,
     delivery,
     echo,
+    fleet,
+    fleet_attach,
     idle,
     inbox,
     memory,
@@ -56,6 +58,8 @@ BENCHMARKS: dict[str, Callable[[Scene, Report, int], None]] = {
     "page": page.measure,
     "terminal": page_terminal.measure,
     "dash": dash.measure,
+    "fleet": fleet.measure,
+    "far": fleet_attach.measure,
 }
 
 
