@@ -94,8 +94,11 @@ reference: setup
 screenshots: setup system-packages
 	$(BIN)/python scripts/screenshots.py
 
+# Where systemd runs, the package of sshd would start a service: there it is not installed, and `far` says so.
+SSHD := $(if $(wildcard /run/systemd/system),,sshd:openssh-server)
+
 bench: $(VENV)/.synced-bench
-	@sh scripts/system-packages tmux dtach chromium
+	@PATH="$$PATH:/usr/sbin" sh scripts/system-packages tmux dtach chromium $(if $(LINUX),ip:iproute2 ssh:openssh-client $(SSHD))
 	$(BIN)/python -m remuda.testing.real_cli fetch
 	@# As it is where pip installed it: without that every start would compile all it loads.
 	$(BIN)/python -m compileall -q src/remuda $(VENV)/lib
