@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from . import stop_hook
@@ -28,11 +29,11 @@ class DedupKeys:
     def find(self, key: str) -> str | None:
         """Return the message that has this key: one that still waits, or one of the last day."""
         data = stop_hook.read_file(self._path) or b""
-        for one in reversed(_records(data, _field("key", key))):
+        for one in _records(data, _field("key", key)):
             if one.get("key") == key and self._counts(one):
                 return str(one.get("id"))
-        last = _records(data[-_CHUNK:], b"")[-1:]
-        return self._unrecorded(key, int(number(last[0].get("end"))) if last else 0)
+        last = next(_records(data[-_CHUNK:], b""), {})
+        return self._unrecorded(key, int(number(last.get("end"))))
 
     def _counts(self, one: dict[str, Any]) -> bool:
         if time.time() - number(one.get("at")) <= DEDUP_WINDOW:
@@ -68,17 +69,16 @@ def _field(name: str, value: str) -> bytes:
     return f"{encode_json(name)}: {encode_json(value)}".encode()
 
 
-def _records(data: bytes, needle: bytes) -> list[dict[str, Any]]:
-    records = []
-    for line in data.split(b"\n"):
+def _records(data: bytes, needle: bytes) -> Iterator[dict[str, Any]]:
+    """Yield the records with this in their line, the last one first."""
+    for line in reversed(data.split(b"\n")):
         if line and needle in line:
             try:
                 document = decode_json(line)
             except ValueError:  # torn by a crash
                 continue
             if isinstance(document, dict):
-                records.append(document)
-    return records
+                yield document
 
 
 def _search(fd: int, position: int, key: str, secret: Key) -> dict[str, Any] | None:
