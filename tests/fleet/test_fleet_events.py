@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from remuda.fleet import subjects
+from remuda.fleet import events, subjects
 from remuda.fleet.events import EventFollower
 from remuda.fleet.hub import Hub
 from remuda.fleet.membership import Membership, read_key
@@ -93,7 +93,8 @@ def test_events_that_are_published_again_much_later_are_not_followed_twice(bench
     before = until_all(desk, build)
     build.boss_end()
     # As after a crash before that was written down, and longer ago than the hub remembers ids.
-    (build.remuda.home / "fleet" / "events.done").write_text("0")
+    path = build.remuda.home / "fleet" / "events.jsonl"
+    path.write_text("".join(one + "\n" for one in path.read_text().splitlines() if '"done"' not in one))
     forget_ids(bench)
     build.boss_up()
     build.remuda("send", "work", "again", "--wait")
@@ -102,9 +103,10 @@ def test_events_that_are_published_again_much_later_are_not_followed_twice(bench
 
 
 async def publish(host: Hub, *numbers: int) -> None:
+    name = host.member.name
     for number in numbers:
-        document = {"host": "build7", "session": "s", "kind": "stopped", "epoch": "e", "number": number}
-        await host.store(subjects.event_subject("build7", "s"), subjects.write(document))
+        document = {"host": name, "session": "s", "kind": "stopped", "epoch": "e", "number": number}
+        await host.store(subjects.event_subject(name, "s"), subjects.write(document))
 
 
 async def listed(follower: EventFollower, hub: Hub, count: int) -> list[int]:
@@ -141,6 +143,33 @@ def test_events_that_a_broken_connection_took_along_come_before_later_ones(
         assert await listed(again, later, 5) == [5]
         assert [one["number"] for one in (await again.listing(0, 0, 100))["events"]] == [1, 2, 3, 4, 5]
         for hub in (host, later):
+            await hub.close()
+
+    asyncio.run(work())
+
+
+def test_host_that_is_silent_for_long_is_not_followed_twice(
+    bench: FleetBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "_FOLLOWED", 4)
+    roles = {"desk": "operator", "silent": "host", "busy": "host"}
+    keys = {name: bench.hub.new_key(name, role) for name, role in roles.items()}
+    members = [Membership(read_key(path), bench.hub.url, name) for name, path in keys.items()]
+
+    async def work() -> None:
+        desk, silent, busy = [await Hub.connect(one) for one in members]
+        follower = EventFollower(tmp_path)
+        await publish(silent, 1)
+        assert await listed(follower, desk, 1) == [1]
+        for number in range(1, 17):  # each alone: what is kept of the file is decided for each
+            await publish(busy, number)
+            assert await listed(follower, desk, number + 1) == [number]
+        again = EventFollower(tmp_path)  # as after a restart
+        await publish(silent, 1)
+        await publish(busy, 17)
+        before = (await again.listing(0, 0, 100))["position"]
+        assert await listed(again, desk, before + 1) == [17]
+        for hub in (desk, silent, busy):
             await hub.close()
 
     asyncio.run(work())

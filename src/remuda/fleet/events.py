@@ -51,8 +51,6 @@ class EventReporter:
     def __init__(self, service: BossService, folder: Path) -> None:
         self._service = service
         self._path = folder / "events.jsonl"
-        self._done = folder / "events.done"
-        """The number of the last event that the hub has."""
         self._lines: deque[Document] = deque()
         self._bytes = 0
         self._lost = 0
@@ -73,8 +71,7 @@ class EventReporter:
 
     def forget(self) -> None:
         """Drop everything: this machine left the fleet."""
-        for path in (self._path, self._done):
-            path.unlink(missing_ok=True)
+        self._path.unlink(missing_ok=True)
 
     # ── the file ──
 
@@ -89,10 +86,7 @@ class EventReporter:
         lines = _read_lines(self._path)
         epoch = next((str(one["epoch"]) for one in lines if "epoch" in one), secrets.token_hex(8))
         events = [one for one in lines if isinstance(one.get("number"), int)]
-        try:
-            done = int(self._done.read_text())
-        except (OSError, ValueError):
-            done = 0
+        done = max((one["done"] for one in lines if isinstance(one.get("done"), int)), default=0)
         for one in events:
             if one["number"] > done:
                 self._lines.append(one)
@@ -139,9 +133,10 @@ class EventReporter:
             log.warning("cannot write %s: %s", self._path, error)
 
     def _save(self, done: int) -> None:
-        replace_file(self._done, str(done).encode())
+        """Note the number of the last event that the hub has. Not synced: what comes again is ignored."""
+        self._write({"done": done})
         if not self._lines and self._path.stat().st_size > _MAX_REPORTED_BYTES:
-            kept = [{"epoch": self._epoch}, *_read_lines(self._path)[-_KEPT_LINES:]]
+            kept = [{"epoch": self._epoch}, {"done": done}, *_read_lines(self._path)[-_KEPT_LINES:]]
             replace_file(self._path, "".join(dump_json(one) + "\n" for one in kept).encode())
             os.close(self._fd)
             self._fd = self._open()
@@ -205,6 +200,7 @@ class EventFollower:
         """By host: its epoch, and the number of its last event."""
         for one in lines:
             self._positions[str(one.get("host"))] = str(one.get("epoch")), int(finite(one.get("number")))
+        lines = [one for one in lines if "kind" in one]
         self._events: deque[Document] = deque(lines, maxlen=_FOLLOWED)
         self._count = len(lines)
         self._size = 2 * len(lines)
@@ -265,8 +261,10 @@ class EventFollower:
         """Write them down. They are on the disk when this returns."""
         self._size += len(events)
         if self._size > 3 * _FOLLOWED:
-            last = {str(one["host"]): one for one in self._events}  # the position of each host stays
-            kept = [*(one for one in last.values() if one not in self._events), *self._events]
+            kept = [  # the position of each host first: its last event may be older than all that are kept
+                *({"host": host, "epoch": at[0], "number": at[1]} for host, at in self._positions.items()),
+                *self._events,
+            ]
             replace_file(self._path, "".join(dump_json(one) + "\n" for one in kept).encode())
             self._size = len(kept) + len(events)
         private_folder(self._path.parent)
