@@ -295,7 +295,8 @@ def serve_command(
     \b
     Examples:
       remuda inbox serve work --port 3457
-      curl -H "Authorization: Bearer $(cat TOKEN_FILE)" http://127.0.0.1:3457/inject -d '{"prompt": "hello"}'
+      curl -H "Authorization: Bearer $(cat TOKEN_FILE)" \\
+        http://127.0.0.1:3457/inject -d '{"prompt": "hello"}'
     """
     import asyncio  # takes longer to load than all other commands of the group together
 

@@ -2072,7 +2072,7 @@ Options:
   --inbox FILE             Path of the inbox; required.
   --mode drain|persist     On an empty inbox, let the agent stop (default), or
                            wait for a message.
-  --wait SECONDS           persist: wait up to SECONDS, then send an idle tick.
+  --wait SECONDS           persist: wait for SECONDS, then send an idle tick.
                            [default: 540]
   --idle-interval SECONDS  persist: heartbeat-stop's name for --wait.
                            [default as heartbeat-stop: 2]
