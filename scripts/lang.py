@@ -47,7 +47,9 @@ PHRASES = {
     "anew/meanwhile/hence/whole": r"\b(?:anew|meanwhile|hence|whole)\b",
     "mend": r"\bmend\w*\b",
 }
-_PHRASE = re.compile("|".join(f"(?P<p{n}>{pattern})" for n, pattern in enumerate(PHRASES.values())))
+_PHRASE = re.compile(
+    "|".join(f"(?P<p{n}>{pattern})" for n, pattern in enumerate(PHRASES.values())), re.IGNORECASE
+)
 _NAMES = list(PHRASES)
 _WORD = re.compile(r"[A-Za-z']+")
 _CLICK = {"command", "group", "option", "argument"}

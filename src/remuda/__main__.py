@@ -13,15 +13,23 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
+    try:
+        _run()
+    except KeyboardInterrupt:  # also while a command is loaded, before it can handle the signal itself
+        sys.exit(130)
+
+
+def _run() -> None:
     if sys.argv[1:2] == ["stop-hook"] and not {"-h", "--help"} & {*sys.argv}:
         # An agent waits for it after every answer: without what the other commands need.
         from remuda.inbox import stop_hook
 
         sys.argv[:2] = ["remuda stop-hook"]
         stop_hook.main()
-    from remuda.oneshot.output import show_bug
+    from remuda.oneshot.output import open_standard_streams, show_bug
 
     sys.excepthook = show_bug
+    open_standard_streams()
     if sys.argv[1:2] in (["print"], ["ask"]):
         _exit_with(_call)
     if sys.argv[1:2] == ["run"]:
@@ -36,10 +44,7 @@ def main() -> None:
 
 def _exit_with(command: Callable[[list[str]], int | None]) -> None:
     """Exit with the code of the command, unless it returns None."""
-    try:
-        code = command(sys.argv[2:])
-    except KeyboardInterrupt:
-        code = 130
+    code = command(sys.argv[2:])
     if code is not None:
         sys.exit(code)
 

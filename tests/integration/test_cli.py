@@ -7,6 +7,7 @@ import pty
 import shlex
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -155,13 +156,60 @@ def test_lost_output_of_what_was_done_says_that_it_was_done(remuda: Commands, mo
     assert (code, complaint) == (1, f"remuda: {message['id']} was accepted, but {LOST}")
 
 
-@pytest.mark.parametrize("words", [["-V"], ["--help"], ["ls"]])
+HELP_OF_EACH_KIND = [
+    ["-V"],
+    ["--help"],
+    ["ls"],
+    ["ls", "--help"],
+    ["start", "--help"],
+    ["stop-hook", "--help"],
+]
+
+
+@pytest.mark.parametrize("words", HELP_OF_EACH_KIND)
 def test_lost_output_is_one_line_and_no_traceback(remuda: Commands, words: list[str]) -> None:
     assert run_with_full_disk(remuda, *words) == (1, f"remuda: {LOST}")
 
 
+def test_help_is_printed_in_every_encoding(remuda: Commands) -> None:
+    remuda.env["PYTHONIOENCODING"] = "ascii"
+    assert "--log-filter NAME=LEVEL,?" in remuda("start", "--help").out
+
+
 def test_lost_error_message_keeps_the_exit_code(remuda: Commands) -> None:
     assert run_with_full_disk(remuda, "show", "zzz", stream="stderr")[0] == 3
+
+
+@pytest.mark.parametrize("words", [["kill", "work"], ["doctor"], ["demo", "--fast"], ["setup"]])
+@pytest.mark.parametrize("closed", ["<&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_change_nothing(remuda: Commands, words: list[str], closed: str) -> None:
+    remuda.start("work", "--agent", "demo")
+    command = shlex.join([*COMMAND, *words])
+    done = subprocess.run(
+        ["sh", "-c", f"{command} {closed}"], env=remuda.env, cwd=remuda.cwd, capture_output=True
+    )
+    assert (b"Traceback" in done.stderr, done.returncode) == (False, 2 if words == ["setup"] else 0)
+
+
+INTERRUPTED_AT_AN_IMPORT = """
+import os, signal, sys
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == module:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+from remuda.__main__ import main
+module = sys.argv.pop(1)
+sys.meta_path.insert(0, Interrupt())
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["remuda.oneshot.output", "remuda.cli.app", "click", "remuda.cli.ls"])
+def test_interrupt_while_a_command_is_loaded_is_silent(remuda: Commands, module: str) -> None:
+    words = [sys.executable, "-c", INTERRUPTED_AT_AN_IMPORT, module, "ls"]
+    done = subprocess.run(words, env=remuda.env, cwd=remuda.cwd, capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, b"", b"")
 
 
 def test_terminal_without_a_type_gets_no_colours(remuda: Commands) -> None:

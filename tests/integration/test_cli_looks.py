@@ -119,6 +119,7 @@ def test_session_is_found_by_the_beginning_of_its_name_or_by_none(remuda: Comman
     remuda.start("endless", "--", "cat")
     assert "'en' matches 2 sessions: endless, engine" in remuda.refused("status", "en", code=2)
     remuda("kill", "endless")
+    until(lambda: remuda("logs").out == "here\n", "the output of the session that was started last")
     with Terminal(remuda, "attach") as terminal:
         terminal.until(b"Attach to number or name [1]: ")
         terminal.type(b"\r")  # Enter takes the session that was started last

@@ -100,6 +100,7 @@ def test_status_explain_shows_every_vote_and_which_decided(remuda: Commands) -> 
     out = remuda("status", "work", "--explain").out
     assert re.search(r"^ +process +starting +\S+ ago  started$", out, re.MULTILINE)
     assert re.search(r"^ +▶ timing +idle +\S+ ago  silence$", out, re.MULTILINE)
+    assert "silence" not in remuda("ls").out  # the last line is empty
     votes = remuda.json("status", "work", "--explain")["votes"]
     assert [(vote["source"], vote["decides"]) for vote in votes] == [("process", False), ("timing", True)]
 

@@ -89,7 +89,8 @@ def test_start_resume_of_a_plain_command_runs_it_again_where_it_ran(remuda: Comm
 
 
 def test_start_resume_of_a_name_that_never_was_is_refused(remuda: Commands) -> None:
-    assert "no session 'work' to resume" in remuda.refused("start", "work", "--resume", code=3)
+    said = remuda.refused("start", "work", "--resume", code=3)
+    assert said == "session 'work' not found; 'remuda ls --all' lists all"
 
 
 def test_start_resume_of_a_live_session_is_refused(remuda: Commands) -> None:
@@ -216,7 +217,7 @@ def test_config_named_and_missing_is_refused(remuda: Commands) -> None:
         (["start", "work", "--cwd", "nowhere", "--", "cat"], 4, "nowhere does not exist"),
         (["start", "work", "--cwd", "text", "--", "cat"], 4, "text"),
         (["start", "work", "--cols", "-3", "--", "cat"], 2, "a terminal cannot be -3x50"),
-        (["start", "work", "--rows", "0", "--", "cat"], 2, "a terminal cannot be 220x0"),
+        (["start", "work", "--rows", "0", "--", "cat"], 2, "a terminal cannot be 220x0; the minimum is 1x1"),
         (["start", "work", "--cols", "5000", "--", "cat"], 2, "the maximum is 2000x1000"),
         (["start", "work", "--cols", "wide", "--", "cat"], 2, "--cols"),
         (["start", "work", "--grace", "-1", "--", "cat"], 2, "'-1' is not a time"),

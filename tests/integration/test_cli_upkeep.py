@@ -203,7 +203,7 @@ def test_demo_runs_to_its_end_and_leaves_nothing(remuda: Commands) -> None:
     temporary = remuda.home / "tmp"
     temporary.mkdir()
     path = "/usr/bin:/bin"  # where there is no remuda
-    env = {"XDG_CONFIG_HOME": str(config), "TMPDIR": str(temporary), "PATH": path}
+    env = {"XDG_CONFIG_HOME": str(config), "TMPDIR": str(temporary), "PATH": path, "COLUMNS": "72"}
     out = remuda("demo", env=env).out
     for shown in (
         "waiting_permission",
@@ -214,7 +214,9 @@ def test_demo_runs_to_its_end_and_leaves_nothing(remuda: Commands) -> None:
         "End of the tour",
     ):
         assert shown in out
-    said = re.search(r"Now try:  (\S+) start work", out)
+    assert f"\n{'─' * 72}\n" in out, "the session is as wide as the terminal"
+    assert "This one is a\nscripted agent.\n" in out, "text is wrapped between words"
+    said = re.search(r"Now try:\n  (\S+) start work", out)
     assert said
     assert shutil.which(said[1], path=path) == str(Path(sys.executable).with_name("remuda"))
     assert list(temporary.iterdir()) == []

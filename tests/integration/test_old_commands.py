@@ -7,6 +7,8 @@ import shutil
 import sys
 from pathlib import Path
 
+import pytest
+
 from support.old_commands import Runner, flags_now, run_all
 
 OLD = json.loads((Path(__file__).parents[1] / "data" / "old_commands.json").read_text())
@@ -14,6 +16,7 @@ CHANGED = {"kill --all at the end": "--yes is new"}
 """Other exit codes than before, on purpose."""
 
 
+@pytest.mark.timeout(600)  # about eighty commands
 def test_old_commands_have_the_exit_codes_and_json_keys_of_before(home: Path) -> None:
     program = shutil.which("remuda", path=str(Path(sys.executable).parent))
     assert program is not None

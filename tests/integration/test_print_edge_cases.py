@@ -64,6 +64,12 @@ def test_ec_4_a_nul_is_refused_for_a_terminal_and_carried_by_the_stream(calls: C
     assert took.read_bytes() == b"a\0b"
 
 
+@pytest.mark.parametrize("backend", ["terminal", "stream"])
+def test_argument_that_is_not_utf_8_is_refused_on_every_backend(calls: Calls, backend: str) -> None:
+    refused = calls("bad \udcff", "--backend", backend, code=4)
+    assert refused.err == "remuda print: the prompt is not valid UTF-8 (byte 4)\n"
+
+
 @pytest.mark.parametrize(
     "words",
     [

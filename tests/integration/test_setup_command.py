@@ -51,6 +51,24 @@ def test_setup_of_everything_and_its_removal_leave_each_file_as_it_was(
     assert remuda("setup", "--show", env=env).out.count("not installed") == 4
 
 
+def test_removal_takes_every_folder_away_that_setup_made(remuda: Commands, env: dict[str, str]) -> None:
+    home = remuda.home / "new"
+    home.mkdir()
+    env |= {"HOME": str(home), "REMUDA_HOME": "", "XDG_STATE_HOME": "", "CLAUDE_CONFIG_DIR": ""}
+    remuda("setup", "--yes", env=env)
+    remuda("setup", "inbox", "--inbox", str(home / "run/inbox.jsonl"), "--user", "--yes", env=env)
+    remuda("setup", "--remove", "--yes", env=env)
+    assert [str(path.relative_to(home)) for path in home.rglob("*")] == []
+
+
+def test_long_change_of_a_one_line_file_is_summarised(remuda: Commands, env: dict[str, str]) -> None:
+    (remuda.home / ".claude").mkdir(exist_ok=True)
+    (remuda.home / ".claude" / "settings.json").write_text('{"model": "x"}')
+    said = remuda("setup", "boss", "--yes", env=env).out
+    assert said.startswith("add 10 hooks to ~/.claude/settings.json; --diff shows the change\n")
+    remuda("setup", "--remove", "--yes", env=env)
+
+
 def test_setup_show_and_dry_run_change_nothing(remuda: Commands, env: dict[str, str]) -> None:
     before = files_of(remuda.home)
     remuda("setup", "--yes", "--dry-run", env=env)

@@ -50,7 +50,10 @@ def test_a_reader_that_went_away_is_no_error(box: Box) -> None:
 def test_a_full_disk_at_the_answer_is_an_error(box: Box) -> None:
     box.put("alpha\n")
     with Path("/dev/full").open("wb") as full:
-        assert subprocess.run(box.argv(), input=b"", stdout=full, stderr=subprocess.PIPE).returncode == 1
+        for words in (box.argv(), [*box.argv(), "--help"]):
+            ran = subprocess.run(words, input=b"", stdout=full, stderr=subprocess.PIPE)
+            said = ran.stderr.decode().partition(": ")[2]
+            assert (ran.returncode, said) == (1, "cannot write to standard output: No space left on device\n")
 
 
 def test_the_answer_goes_to_the_outbox(box: Box) -> None:

@@ -14,7 +14,7 @@ import click
 
 from remuda._version import __version__
 from remuda.errors import EXIT_CODES, FolderUnusable, RemudaError, SessionUnreachable
-from remuda.oneshot.output import show_bug
+from remuda.oneshot.output import open_standard_streams, show_bug
 
 from .output import Program, complain, discard, print_lines, wants_colour, writing_stdout
 
@@ -179,7 +179,24 @@ class HelpFormatter(click.HelpFormatter):
         return re.sub(r"(?m)^(  )(-\S.*?|[a-z][\w-]*)(?=  |$)", "\\1\x1b[36m\\2\x1b[0m", text)
 
 
+def _print_help(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    """Print the help of a command as all output. Click's own way ends in a traceback on a full disk."""
+    if wanted and not ctx.resilient_parsing:
+        print_lines(ctx.get_help().splitlines())
+        ctx.exit()
+
+
+def _help_option(
+    command: click.Command, ctx: click.Context, made: Any = click.Command.get_help_option
+) -> Any:
+    option = made(command, ctx)
+    if option is not None:
+        option.callback = _print_help
+    return option
+
+
 click.Context.formatter_class = HelpFormatter
+click.Command.get_help_option = _help_option  # type: ignore[method-assign,assignment]
 
 
 class LazyGroup(click.Group):
@@ -335,9 +352,7 @@ def run(args: list[str] | None = None, command: click.Command = cli) -> int:
     `command`: a command that is installed under its own name (`Program.name`).
     """
     sys.excepthook = show_bug
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by the process that started us
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+    open_standard_streams()
     try:
         result: Any = command.main(args=args, prog_name=Program.name, standalone_mode=False)
     except RemudaError as error:

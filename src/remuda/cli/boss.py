@@ -73,7 +73,7 @@ def up_command(
     Examples:
       remuda boss up --detach
       remuda boss up --port 4200
-      remuda boss up --install          start it at every login, by systemd or launchd
+      remuda boss up --install      start it at every login, by systemd or launchd
     """
     if sum((detach, show_token, install, uninstall)) > 1:
         raise click.UsageError("--detach, --print-token, --install and --uninstall exclude each other")

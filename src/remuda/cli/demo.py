@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from remuda.keeper.client import KeeperClient
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection
 
-from .output import echo, style
+from .output import echo, style, terminal_width
 
 _NAME = "tour"
 _PATIENCE = 30.0
@@ -78,7 +79,8 @@ class Tour:
 
     def run(self) -> None:
         self._say("Remuda runs each agent in a session that keeps running. This one is a scripted agent.")
-        self._command("start", _NAME, "--agent", "demo", "--detach", "--cols", "100", "--rows", "24")
+        cols = str(max(40, min(100, terminal_width())))
+        self._command("start", _NAME, "--agent", "demo", "--detach", "--cols", cols, "--rows", "24")
         with KeeperClient.connect(_NAME, self._sessions) as client:
             client.request("watch")
             self._until(client, "idle")
@@ -92,9 +94,8 @@ class Tour:
         self._say("kill ends the agent and every process it started:")
         self._command("kill", _NAME)
         call = _own_call()
-        self._say(
-            f"End of the tour. Now try:  {call} start work --agent claude   or   {call} start x -- bash"
-        )
+        self._say("End of the tour. Now try:")
+        echo(f"  {call} start work --agent claude\n  {call} start x -- bash")
         if call != "remuda":
             self._say("Without the path:  pip install .  (or: uv tool install .)")
 
@@ -144,7 +145,7 @@ class Tour:
     # ── printing and running ──
 
     def _say(self, text: str) -> None:
-        echo("\n" + style(text, fg="cyan"))
+        echo("\n" + style(textwrap.fill(text, terminal_width()), fg="cyan"))
         time.sleep(self._pause)
 
     def _command(self, *words: str, captured: bool = False, fails: bool = False) -> str:

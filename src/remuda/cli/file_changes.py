@@ -58,7 +58,8 @@ def agreement_options(function: F) -> F:
 def agreed(place: str, before: str | None, after: str | None, summary: str, how: Agreement) -> bool:
     """Show a change of a file, None for one that does not exist, and ask. Return whether to make it."""
     lines = difference(place, before, after)
-    is_long = len(lines) > _SHOWN_LINES and not how.diff and not how.dry_run
+    rows = sum(1 + len(line) // 80 for line in lines)  # settings may be one line
+    is_long = rows > _SHOWN_LINES and not how.diff and not how.dry_run
     for line in [f"{summary}; --diff shows the change"] if is_long else lines:
         echo(line)
     if how.dry_run or how.yes:
@@ -137,10 +138,10 @@ def save_uninstalled(settings: AgentSettings, summary: str, how: Agreement) -> b
     if is_known and not last:
         _note("files", settings.real, _entry(entry, before, after, []))
     settings.write(after)
-    if last or not is_known:
-        _note("files", settings.real, None)
     if is_known and last:
         _remove_made(entry)
+    if last or not is_known:
+        _note("files", settings.real, None)
     return True
 
 
@@ -202,9 +203,11 @@ def _note(part: str, path: Path, entry: dict[str, Any] | None) -> None:
 
 def _save(**parts: Any) -> None:
     stored = _read(_memory())
-    document = {name: value for name, value in {**stored, **parts}.items() if value}
-    if not document:
+    made = stored.get("made") or [str(one) for one in missing_folders(_memory())]
+    document = {name: value for name, value in {**stored, **parts, "made": made}.items() if value}
+    if document.keys() <= {"made"}:
         _memory().unlink(missing_ok=True)
+        _remove_made(document)
     elif document != stored:
         private_folder(home())
         replace_file(_memory(), json.dumps(document, indent=1).encode())
@@ -277,9 +280,9 @@ def forget_program(path: Path) -> None:
 
 def _forget(part: str, path: Path) -> None:
     entry = (_files() if part == "files" else _entries(part)).get(str(path))
-    _note(part, path, None)
     if isinstance(entry, dict):
         _remove_made(entry)
+    _note(part, path, None)
 
 
 def lifted_caps() -> list[str]:

@@ -191,11 +191,13 @@ def _without_marks(text: str) -> str:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Wrap text, but not at a blank in a code span."""
+    """Wrap text, but not at a blank in a short code span."""
     text = _without_marks(text)
     item = _ITEM.fullmatch(text)
     indent = " " * (len(item[1]) + len(item[2]) + 1) if item else ""
-    joined = _CODE.sub(lambda found: found[0].replace(" ", "\x00"), text)
+    joined = _CODE.sub(
+        lambda code: code[0].replace(" ", "\x00" if len(code[0]) < width // 2 else "` `"), text
+    )
     wrapped = textwrap.wrap(
         joined, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
@@ -233,10 +235,11 @@ def _list(rows: list[list[str]], width: int) -> list[str]:
     head, *body = rows
     lines = []
     for row in body:
-        lines.append(style(row[0], bold=True))
+        wrapped = textwrap.wrap(row[0], width, subsequent_indent="  ", break_long_words=False)
+        lines += [style(one, bold=True) for one in wrapped]
         for label, value in zip(head[1:], row[1:], strict=True):
             lines += textwrap.wrap(
-                f"{label}: {value}",
+                f"{label}: {value}" if label and value else value,
                 width,
                 initial_indent="  ",
                 subsequent_indent="    ",

@@ -72,7 +72,7 @@ def command(ctx: click.Context) -> None:
       remuda hooks install --tmux
       remuda hooks show
       remuda hooks uninstall --boss
-      remuda hooks show --trail-boss         print the address for Trail Boss's clients
+      remuda hooks show --trail-boss    print the address for Trail Boss's clients
     """
     if ctx.invoked_subcommand is None:
         print_lines(ctx.get_help().splitlines())

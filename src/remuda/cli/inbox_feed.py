@@ -6,7 +6,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -189,14 +189,8 @@ def _document(accepted: Accepted, target: InboxTarget) -> dict[str, Any]:
 # ── standard input ──
 
 
-def _stdin() -> BinaryIO:
-    if sys.stdin is None:
-        raise InputError("cannot read the prompt: standard input is closed", hint="give it as TEXT")
-    return sys.stdin.buffer
-
-
 def read_prompt(max_bytes: int, *, asked: bool) -> str:
-    source = _stdin()
+    source = sys.stdin.buffer
     if not asked and sys.stdin.isatty():
         raise InputError("no prompt given", hint="give it as TEXT, or pipe it in; '-' reads the terminal")
     data = source.read(max_bytes + 2)
@@ -250,7 +244,7 @@ def _put_line(
 
 def _numbered_lines(max_bytes: int) -> Iterator[tuple[int, bytes]]:
     """Yield lines that are not blank, without line ends. A line that is too long is cut above the limit."""
-    source, number = _stdin(), 0
+    source, number = sys.stdin.buffer, 0
     while line := source.readline(max_bytes + 2):
         number += 1
         kept = line.removesuffix(b"\n").removesuffix(b"\r")
@@ -301,7 +295,8 @@ def serve_command(
     \b
     Examples:
       remuda inbox serve work --port 3457
-      curl -H "Authorization: Bearer $(cat TOKEN_FILE)" http://127.0.0.1:3457/inject -d '{"prompt": "hello"}'
+      curl -H "Authorization: Bearer $(cat TOKEN_FILE)" \\
+        http://127.0.0.1:3457/inject -d '{"prompt": "hello"}'
     """
     import asyncio  # takes longer to load than all other commands of the group together
 

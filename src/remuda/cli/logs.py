@@ -29,7 +29,7 @@ from remuda.paths import SessionPaths
 from remuda.terminal.history import Output
 from remuda.terminal.transcript import open_transcript
 
-from .common import find_folder, folder_option, pick_session, session_argument
+from .common import complete_session, find_folder, folder_option, pick_session
 from .elsewhere import split_host
 from .output import complain, echo, print_bytes, print_lines
 
@@ -37,7 +37,7 @@ _KEEPER_LINES = 50
 
 
 @click.command("logs")
-@session_argument
+@click.argument("name", required=False, shell_complete=complete_session)
 @click.option(
     "-n",
     "--tail",
@@ -50,12 +50,14 @@ _KEEPER_LINES = 50
 @click.option("--raw", is_flag=True, help="Print the program's exact bytes, with all escape sequences.")
 @click.option("--keeper", is_flag=True, help="Print the log of the session's keeper instead.")
 @folder_option
-def command(name: str, lines: int | None, follow: bool, raw: bool, keeper: bool, folder: Path | None) -> None:
+def command(
+    name: str | None, lines: int | None, follow: bool, raw: bool, keeper: bool, folder: Path | None
+) -> None:
     """Print the output of a session, also of one that has ended.
 
     Prints what the terminal showed, line by line: with colours on a terminal, as text in a pipe. The last
-    8 MiB are kept ('remuda start --history-bytes'). The beginning of a NAME is enough. HOST/NAME is a session
-    on another machine of your fleet.
+    8 MiB are kept ('remuda start --history-bytes'). The beginning of a NAME is enough. Without a NAME it is
+    the session started last. HOST/NAME is a session on another machine of your fleet.
 
     \b
     Examples:
@@ -66,15 +68,16 @@ def command(name: str, lines: int | None, follow: bool, raw: bool, keeper: bool,
     """
     if raw and keeper:
         raise InvalidOptions("--raw does not go with --keeper", hint="use one of them")
-    host, name = split_host(name) if folder is None else (None, name)
+    host, session = split_host(name) if name is not None and folder is None else (None, name)
     if host is not None and keeper:
-        _print_keeper_log_elsewhere(host, name, _KEEPER_LINES if lines is None else lines, follow=follow)
+        tail = _KEEPER_LINES if lines is None else lines
+        _print_keeper_log_elsewhere(host, str(session), tail, follow=follow)
         return
     if host is not None:
-        print_output_elsewhere(host, name, lines, follow=follow, raw=raw)
+        print_output_elsewhere(host, str(session), lines, follow=follow, raw=raw)
         return
     where = find_folder(folder)
-    paths = SessionPaths.of(pick_session(name, where), where)
+    paths = SessionPaths.of(pick_session(session, where), where)
     if keeper:
         _print_keeper_log(paths, _KEEPER_LINES if lines is None else lines, follow=follow)
         return

@@ -71,7 +71,7 @@ def command(
       remuda ls --watch
       remuda ls --wide
       remuda ls --format '{name} {state}'
-      remuda ls --json | jq -r '.[] | select(.state == "waiting_permission") | .name'
+      remuda ls --json | jq -r '.[] | select(.state == "idle") | .name'
       remuda ls -q | fzf | xargs -o remuda attach
     """
     where = find_folder(folder)
@@ -180,7 +180,7 @@ def _last(session: Document) -> str:
         code = session.get("exit_code")
         return detail + (f", exit code {code}" if code is not None else "")
     if session.get("last_message") is None or session.get("delivery") is None:
-        return str(session.get("last_line") or "").strip() or detail
+        return str(session.get("last_line") or "").strip()
     if session["state"] in WAITING:
         return str(session["last_message"]) or _WAITS[session["state"]]
     return str(session["last_message"])

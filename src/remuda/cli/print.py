@@ -15,7 +15,7 @@ _FLAGS = {
     "--first-output-timeout TIME": "fail if the agent prints nothing (90)",
     "--stream-json-timeout TIME": "fail if no stream-json comes (0: never)",
     "--stop-hook-timeout TIME": "fail if no hook reports the end (120)",
-    "--agent NAME": "run this agent; a name that Remuda does not know is passed on",
+    "--agent NAME": "run this agent; an unknown name is passed on",
     "--claude-binary PATH": "run the agent at PATH",
     "--demo": "run the scripted agent, without an account",
     "--ask": "wait for a human to answer permissions",

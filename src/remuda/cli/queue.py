@@ -180,8 +180,21 @@ def _row(guide: QueueNavigator, who: str, item: Item, now: float) -> tuple[str, 
         away = (
             "" if item["reachable"] else f", unreachable for {show_duration(now - item['unreachable_since'])}"
         )
-        return f"{item['host']}/{who}", reason(item), since, f"{item['host']}{away}", what(item)
-    return who, reason(item) + _put_off(item, now), since, where(guide, item), what(item)
+        return f"{item['host']}/{who}", why(item), since, f"{item['host']}{away}", what(item)
+    return who, why(item) + _put_off(item, now), since, where(guide, item), what(item)
+
+
+_STATES = {
+    "stopped": "idle",
+    "permission": "waiting_permission",
+    "question": "waiting_answer",
+    "plan": "waiting_answer",
+}
+"""States of 'remuda ls' by reason; all other reasons are errors."""
+
+
+def why(item: Item) -> str:
+    return coloured_state(reason(item), _STATES.get(item["reason"], "error"))
 
 
 def _put_off(item: Item, now: float) -> str:
@@ -283,7 +296,7 @@ def _agent_row(guide: QueueNavigator, who: str, session: dict[str, Any], now: fl
     return (
         who,
         coloured_state(f"{state}{more}", state),
-        reason(item) if item else "-",
+        why(item) if item else "-",
         show_duration(max(0.0, now - since)) if since else "-",
         "-" if session["ended"] else where(guide, {"session": session}),
         short_path(one_line(session["cwd"] or "-")),

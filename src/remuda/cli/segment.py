@@ -25,7 +25,7 @@ def command(plain: bool, as_json: bool) -> None:
     \b
     Examples:
       remuda segment --plain
-      set -ga status-right ' #(remuda segment)'      in tmux.conf; 'remuda setup tmux' writes it
+      set -ga status-right ' #(remuda segment)'    'remuda setup tmux' writes it
     """
     waiting, age = _poll()
     if as_json:

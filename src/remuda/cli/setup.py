@@ -93,6 +93,9 @@ class _Setup(click.Group):
             raise InvalidOptions(f"setup has no part '{args[0]}'", hint=hint)
         return super().resolve_command(ctx, args)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The help text has the parts."""
+
 
 @click.group("setup", cls=_Setup, invoke_without_command=True)
 @click.option("--show", is_flag=True, help="Show what is installed, and change nothing.")

@@ -59,9 +59,9 @@ _HELP = """Start an agent, or any command CMD, as session NAME on its own termin
     \b
     Examples:
       remuda start work --agent claude
-      remuda start work --detach -- claude --model sonnet "look at the failing tests"
+      remuda start work --detach -- claude --model sonnet "fix the tests"
       remuda start build -- make -j2
-      remuda start work --resume             restart an ended session, with its conversation
+      remuda start work --resume    restart an ended session and its conversation
     """
 
 

@@ -2061,7 +2061,7 @@ class FolderWatch:
 # ── the command ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-HELP = """Deliver the next message of an inbox. Claude Code runs this after every answer.
+HELP = """Deliver the next message of an inbox. Claude Code runs it after every answer.
 
 Reads the Stop payload from standard input and acknowledges the message in
 flight. Then prints {"decision":"block","reason":…} with the next message, or
@@ -2072,7 +2072,7 @@ Options:
   --inbox FILE             Path of the inbox; required.
   --mode drain|persist     On an empty inbox, let the agent stop (default), or
                            wait for a message.
-  --wait SECONDS           persist: wait up to SECONDS, then send an idle tick.
+  --wait SECONDS           persist: wait for SECONDS, then send an idle tick.
                            [default: 540]
   --idle-interval SECONDS  persist: heartbeat-stop's name for --wait.
                            [default as heartbeat-stop: 2]
@@ -2136,8 +2136,7 @@ def program() -> str:
 
 
 def show_help() -> "NoReturn":
-    write_all(1, f"Usage: {program()} [recover] --inbox FILE [OPTIONS]\n\n{HELP}".encode())
-    raise SystemExit(0)
+    raise SystemExit(_print(f"Usage: {program()} [recover] --inbox FILE [OPTIONS]\n\n{HELP}"))
 
 
 def parse_options(words: "list[str]") -> Options:
@@ -2301,11 +2300,16 @@ def say(decision: Decision, options: Options) -> int:
             except OSError as error:
                 tell(f"{program()}: cannot touch {options.signal_file}: {error.strerror}")
         return 0
-    line = f'{{"decision":"block","reason":{encode_json(decision.text)}}}'
+    return _print(f'{{"decision":"block","reason":{encode_json(decision.text)}}}')
+
+
+def _print(text: str) -> int:
     try:
-        write_all(1, line.encode())
+        write_all(1, text.encode())
     except OSError as error:
-        return 0 if error.errno == EPIPE else 1
+        if error.errno != EPIPE:
+            tell(f"{program()}: cannot write to standard output: {error.strerror}")
+            return 1
     return 0
 
 

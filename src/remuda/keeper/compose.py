@@ -113,7 +113,7 @@ def _absolute(name: str, path: str | Path | None) -> str | None:
 def _record_to_resume(paths: SessionPaths) -> SessionRecord:
     record = SessionRecord.load(paths.record)
     if record is None:
-        raise SessionNotFound(f"no session '{paths.name}' to resume")
+        raise SessionNotFound(f"session '{paths.name}' not found", hint="'remuda ls --all' lists all")
     return record
 
 

@@ -30,7 +30,8 @@ def check_policy(name: str) -> Policy:
 def check_size(cols: int, rows: int) -> Size:
     if not (MIN_COLS <= cols <= MAX_COLS and MIN_ROWS <= rows <= MAX_ROWS):
         raise InvalidOptions(
-            f"a terminal cannot be {cols}x{rows}", hint=f"the maximum is {MAX_COLS}x{MAX_ROWS}"
+            f"a terminal cannot be {cols}x{rows}",
+            hint=f"the minimum is {MIN_COLS}x{MIN_ROWS}, the maximum is {MAX_COLS}x{MAX_ROWS}",
         )
     return cols, rows
 

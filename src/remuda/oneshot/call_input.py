@@ -28,7 +28,7 @@ def read_prompt(request: PrintRequest) -> str:
 
     Of several arguments the first, as with `claude -p`, which drops the others.
     """
-    words, input_file = request.prompt_words[:1], request.input_file
+    words, input_file = [*map(_as_text, request.prompt_words[:1])], request.input_file
     if input_file is not None:
         if words:
             raise InputError("a prompt and --input-file were both given", hint="pass only one of them")
@@ -104,6 +104,15 @@ def _bounded(data: bytes) -> bytes:
     if len(data) > MAX_PROMPT_BYTES:
         raise InputError(f"the prompt is longer than {MAX_PROMPT_BYTES} bytes")
     return data
+
+
+def _as_text(word: str) -> str:
+    """Return an argument. Python marks bytes that the locale does not have with surrogates."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return _decoded(os.fsencode(word), "the prompt")
+    return word
 
 
 def _decoded(data: bytes, where: str) -> str:

@@ -126,6 +126,16 @@ class ReaderGone(OutputLost):
     """The reader has closed the pipe."""
 
 
+def open_standard_streams() -> None:
+    """Open the null device for closed standard streams: else the next file or socket gets their number."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))  # noqa: SIM115
+
+
 def write(text: str) -> None:
     """Write to standard output: UTF-8 in every locale, and made safe if it is a terminal.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -85,7 +84,6 @@ def run(request: PrintRequest, output: Output | None = None, through_pool: Throu
     try:
         raise_signals()
         try:
-            _open_standard_streams()
             return _printed(request, output or Output(request), through_pool)
         finally:
             ignore_signals()
@@ -298,16 +296,3 @@ def _failed(error: RemudaError, request: PrintRequest, clock: Clock, output: Out
         }
     )
     return error.exit_code if error.code in _SUBTYPES else 2
-
-
-def _open_standard_streams() -> None:
-    """Open the standard streams that the caller has closed, so that no file of ours gets their numbers."""
-    for fd in range(3):
-        try:
-            os.fstat(fd)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest that is free
-    if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115

@@ -1,7 +1,7 @@
 """The pool: carries out what the policy decides.
 
 Nothing is polled. `_act` asks the policy whenever something has changed: a request came or went, a worker is
-ready, free or gone, a limit was reached. Each step of a worker is one task. All of it runs in one loop, and
+ready, free or gone, a limit was reached. Each step of a worker is one task. Everything runs in one loop, and
 deciding awaits nothing, so no two decisions are made on the same state.
 """
 

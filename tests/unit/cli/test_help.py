@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import click
 import pytest
 
 import remuda
+from remuda.cli.app import DAILY, cli
 from remuda.cli.help import render_page, topics
+from remuda.cli.output import cells, unstyled
 from support import ROOT
 
 DOCS = ROOT / "docs"
@@ -31,6 +34,24 @@ def test_every_page_has_one_title_and_is_printed(path: Path) -> None:
     assert render_page(path, 79)
     without_code = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
     assert len(re.findall(r"^# ", without_code, re.MULTILINE)) == 1
+
+
+@pytest.mark.parametrize("path", sorted(DOCS.rglob("*.md")), ids=lambda path: path.stem)
+def test_every_page_fits_80_columns_except_code_and_long_words(path: Path) -> None:
+    lines = [unstyled(line) for line in render_page(path, 79)]
+    text = [line for line in lines if not line.startswith("    ")]
+    assert [line for line in text if cells(line) > 79 and " " in line.strip()] == []
+    assert [line for line in text if line.strip() == ":"] == []
+
+
+@pytest.mark.parametrize("name", [name for group in DAILY.values() for name in group])
+def test_help_of_a_daily_command_fits_80_columns(name: str) -> None:
+    root = click.Context(cli, info_name="remuda")
+    command = cli.get_command(root, name)
+    assert command is not None
+    shown = click.Context(command, info_name=name, parent=root, terminal_width=80).get_help()
+    assert [line for line in unstyled(shown).splitlines() if cells(line) > 80] == []
+    assert "...\n" not in shown.partition("\n")[2]
 
 
 @pytest.mark.parametrize("name", CLASSES)

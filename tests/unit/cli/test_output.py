@@ -12,6 +12,7 @@ import sys
 import termios
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -30,6 +31,7 @@ from remuda.cli.output import (
     table_lines,
     unstyled,
 )
+from remuda.cli.queue import why
 from remuda.keeper.logfile import PrintableFormatter, open_log
 from support.hostile import HOSTILE, IN_JSON, MARK, offences
 
@@ -251,3 +253,16 @@ def test_log_of_a_traceback_indents_what_may_look_like_a_record(tmp_path: Path) 
     assert offences((tmp_path / "log").read_bytes()) == []
     assert any("all is well" in line for line in rest)
     assert all(line.startswith("    ") for line in rest)
+
+
+@pytest.mark.parametrize(
+    ("item", "shown"),
+    [
+        ({"reason": "permission", "detail": {"tool": "Bash"}}, "\x1b[33mpermission: Bash\x1b[0m"),
+        ({"reason": "plan"}, "\x1b[33mplan\x1b[0m"),
+        ({"reason": "stopped"}, "\x1b[32mstopped\x1b[0m"),
+        ({"reason": "dead"}, "\x1b[31mdead\x1b[0m"),
+    ],
+)
+def test_reason_to_wait_has_the_colour_of_its_state(item: dict[str, Any], shown: str) -> None:
+    assert rendered(why(item), coloured=True) == shown

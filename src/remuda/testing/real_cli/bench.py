@@ -75,7 +75,7 @@ class RealCli:
         timeout: float = 60.0,
     ) -> subprocess.CompletedProcess[str]:
         """``claude -p`` in the project, to its end. ``env`` is laid over the bench's own environment."""
-        # Behind `--`, because flags such as --tools take every word up to the next flag.
+        # After `--`, because flags such as --tools take every word up to the next flag.
         return subprocess.run(
             self.argv("-p", *flags, *([] if prompt is None else ["--", prompt])),
             cwd=self.project,

@@ -62,7 +62,7 @@ class PlainTerminal:
 
     @property
     def output(self) -> bytes:
-        """All that the program has printed so far."""
+        """Everything that the program has printed until now."""
         with self._changed:
             return bytes(self._output)
 

@@ -181,7 +181,7 @@ class App:
         self._query_terminal()
 
     def _query_terminal(self) -> None:
-        """Behind the first frame, which is drawn before the loop waits."""
+        """After the first frame, which is drawn before the loop waits."""
         self.loop.later(0, lambda: self._terminal.query(unknown=self.knobs.unknown_probe))
 
     def _uses_alternate_screen(self) -> bool:

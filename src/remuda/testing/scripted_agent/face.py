@@ -1,4 +1,4 @@
-"""All that is seen from outside while the program lives: screen, title, and the status in the registry."""
+"""Everything that is seen from outside while it lives: screen, title, and the status in the registry."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Block:
 
 @dataclass(slots=True)
 class View:
-    """All that is shown at one moment."""
+    """Everything that is shown at one moment."""
 
     header: list[str] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)

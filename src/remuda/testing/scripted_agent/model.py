@@ -212,7 +212,7 @@ def _error_text(status: int, message: str) -> str:
 
 
 class Display:
-    """Tells hooks of the text as it grows: an event for every run of finished lines, and one at the end."""
+    """Reports the text to hooks as it grows: an event for every run of finished lines, and one at the end."""
 
     def __init__(self, stage: Stage, turn_id: str) -> None:
         self._stage = stage

@@ -179,5 +179,5 @@ def _process_start() -> str:
         words = ["ps", "-o", "lstart=", "-p", str(os.getpid())]
         env = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
         return subprocess.run(words, env=env, capture_output=True, text=True, check=False).stdout.strip()
-    # Behind the program's name, which may hold anything: the 22nd field of the complete line.
+    # After the program's name, which may hold anything: the 22nd field of the complete line.
     return status.rpartition(")")[2].split()[19]
