@@ -18,6 +18,7 @@ from remuda.boss.answers.permission_policy import (
     read_policy,
 )
 from remuda.boss.answers.policy_request import PolicyRequest, RequestedPath, make_request
+from remuda.boss.answers.programs import MOST_FORMS, every_form
 from remuda.boss.attention.model import Reason
 from remuda.boss.folder import BossFolder
 from remuda.errors import InvalidOptions
@@ -193,12 +194,15 @@ def test_other_spelling_of_a_denied_command_is_not_allowed(denied: str, command:
     [
         *(f"kill {' '.join(f'-{number}' for number in range(1, 31))} 1", "git push " + "--all " * 500),
         "git branch " + "-dDmMcCf " * 300,
+        "npx " * 900 + "x",
+        "uv run " * 500 + "x",
     ],
 )
 def test_command_with_many_spellings_is_decided(command: str) -> None:
     """All orders of thirty signals, or ever more branches, would take forever."""
     rule = {"decision": "deny", "tool": "Bash", "command": "kill -9 *"}
     assert decided(policy(rule, EVERYTHING), command)
+    assert len(every_form(tuple(command.split()))) < 2 * MOST_FORMS
 
 
 @pytest.mark.parametrize(
@@ -258,6 +262,8 @@ def test_address_of_a_file_counts_in_a_field_of_any_name(given: dict[str, Any]) 
         ({"to": "~/../../secret/k"}, "deny"),
         ({"/secret/k": True}, "deny"),
         ({"items": [{"at": "../../../../../../../secret/k"}]}, "deny"),
+        ({"args": [" /secret/k"]}, "ask"),
+        ({"args": ["/secret/k\n"]}, "ask"),
         ({"path": "/"}, "ask"),
         ({"root": "/", "name": "secret/k"}, "ask"),
         ({"query": "a / b", "pattern": "*.py"}, "allow"),

@@ -14,7 +14,7 @@ from enum import IntEnum
 from fnmatch import fnmatchcase
 
 from .program_options import Writes
-from .programs import doubt_about, every_form, has_subcommands, program_name, written_by
+from .programs import MOST_FORMS, doubt_about, every_form, has_subcommands, program_name, written_by
 from .reading import OPERAND, UNKNOWN, Part, Reading, Words
 
 ANY = "*"
@@ -57,8 +57,11 @@ def candidates(reading: Reading) -> Iterator[Candidate]:
         yield Candidate((), tuple(forms), reading.doubt)
         return
     for part in reading.parts:
+        spellings = every_form(part.words)
         doubt = doubt_about(part, wrote=_written_before(part, reading))
-        yield Candidate(part.words, every_form(part.words), doubt)
+        if len(spellings) >= MOST_FORMS:
+            doubt = doubt or "there are too many ways to write it"
+        yield Candidate(part.words, spellings, doubt)
 
 
 def _written_before(part: Part, reading: Reading) -> Writes:

@@ -120,7 +120,7 @@ def _foreign_paths(
         yield _path(one, cwd, reaches_below=True)
 
 
-_PATH = re.compile(r"(?:~|\.{0,2}/).*")
+_PATH = re.compile(r"\s*(?:~|\.{0,2}/).*\s*")
 
 
 def _texts(value: object) -> Iterator[str]:

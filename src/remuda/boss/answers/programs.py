@@ -58,12 +58,19 @@ def every_form(words: Words) -> tuple[Words, ...]:
 
     Without `timeout 60` before it, with other names of its subcommand, and what `npx` or `uv run` would run.
     """
-    forms = [words]
-    for form in forms:
-        for other in (_unwrapped(form), _plain_git(form), *_same(form), *_inner(form)):
-            if other and other not in forms:
-                forms.append(other)
+    forms = {words: None}
+    waiting = [words]
+    while waiting and len(forms) < MOST_FORMS:
+        form = waiting.pop(0)
+        others = (_unwrapped(form), _plain_git(form), *_same(form), *_inner(form))
+        new = [other for other in dict.fromkeys(others) if other and other not in forms]
+        forms |= dict.fromkeys(new)
+        waiting += new
     return tuple(forms)
+
+
+MOST_FORMS = 64
+"""About as many spellings are looked for: those of `npx npx npx …` took minutes."""
 
 
 # ── other ways to write the same ──
