@@ -141,6 +141,16 @@ def text_at(document: Mapping[str, Any], key: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
+LONGEST_NAME = 4096
+"""Of an id, a path or the name of a tool: as long as a path can be on Linux."""
+
+
+def name_at(document: Mapping[str, Any], key: str) -> str | None:
+    """Return an id, a path or another name; None for anything else, and for a text longer than any name."""
+    value = text_at(document, key)
+    return value if value is not None and len(value) <= LONGEST_NAME else None
+
+
 def as_object(value: object) -> dict[str, Any]:
     """Return an object from outside; an empty one for anything else."""
     return value if isinstance(value, dict) else {}

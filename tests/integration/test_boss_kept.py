@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import os
 import re
 import signal
@@ -375,6 +376,25 @@ def test_request_out_of_bounds_is_refused_and_the_next_is_in_the_queue(
     deep = MAX_DEPTH - 2
     with contextlib.closing(posted(kept, request_of(session_id, '{"x":' + "[" * deep + "]" * deep + "}"))):
         assert item(boss, "a", "permission", having="tool")["detail"]["tool"] == "mcp__x__y"
+
+
+def test_long_name_in_a_hook_does_not_make_its_session_unreachable(boss: RunningBoss, begin: Begin) -> None:
+    """`show`, `ls` and `kill` failed: the status was longer than a frame, and `--resume` failed too."""
+    boss.start()
+    kept, watcher = begin("a", "--permission-mode", "default")
+    watcher.paste("hello")
+    session_id = item(boss, "a", "stopped")["session"]["id"]
+    long = "/" + "a" * (2 << 20)
+    told = {"session_id": session_id, "hook_event_name": "PreToolUse", "tool_name": "Bash", "cwd": "/"}
+    fields = ("tool_name", "tool_use_id", "session_id", "transcript_path", "cwd", "permission_mode", "model")
+    cases = [{field: long} for field in (*fields, "hook_event_name", "agent_id")]
+    cases.append({"hook_event_name": "SessionStart", "source": long})
+    for case in cases:
+        with contextlib.closing(posted(kept, json.dumps(told | case))) as taken:
+            assert taken.getresponse().status == 200, case.keys()
+        assert kept.hello().request("status")["name"] == "a", case.keys()
+    assert kept.paths.record.stat().st_size < 100_000
+    assert max(map(len, kept.log().splitlines())) < 5000
 
 
 @pytest.mark.parametrize("name", ["a\0b", "../x", "x" * 300])

@@ -72,6 +72,9 @@ class Source(IntEnum):
 _LASTING = (Source.REGISTRY, Source.TITLE, Source.SCREEN)
 
 
+_DETAIL_CHARACTERS = 200
+
+
 @dataclass(frozen=True, slots=True)
 class Vote:
     """One observation: at `at` (seconds, monotonic) a source saw `state`, or one of `alike`."""
@@ -81,6 +84,10 @@ class Vote:
     at: float
     detail: str = ""
     alike: frozenset[State] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Cut what an agent says of itself: `ls`, `status` and the log repeat it."""
+        object.__setattr__(self, "detail", self.detail[:_DETAIL_CHARACTERS])
 
     def agrees_with(self, state: State) -> bool:
         return state == self.state or state in self.alike

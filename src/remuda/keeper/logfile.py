@@ -94,14 +94,23 @@ class PrintableFormatter(logging.Formatter):
     """Makes one printable line of each record. A traceback follows on lines of its own, indented.
 
     Records quote agents and senders. Their text can neither control the terminal of a reader nor begin a line
-    that looks like another record.
+    that looks like another record. A line is cut: one could push all others out of the file.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the library's name
         return super().formatMessage(record).replace("\n", " ")
 
     def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record)).replace("\n", "\n    ")
+        lines = printable(super().format(record)).split("\n")
+        return "\n    ".join(_cut(line) for line in lines)
+
+
+_LINE_CHARACTERS = 4096
+
+
+def _cut(line: str) -> str:
+    more = len(line) - _LINE_CHARACTERS
+    return line if more <= 0 else f"{line[:_LINE_CHARACTERS]}… ({more} more characters)"
 
 
 def open_log(path: Path, level: str, filters: str | None, max_bytes: int) -> None:

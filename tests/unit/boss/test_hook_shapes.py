@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remuda.agents.attention import Event, EventKind
+from remuda.agents.claude.files import find_transcript
 from remuda.agents.claude.hooks import read_hook
 from remuda.agents.claude.observer import ClaudeObserver
 from remuda.agents.claude.prompting import ClaudePrompts
@@ -357,6 +359,17 @@ def test_observer_takes_a_call_whose_id_is_not_a_text(number: object) -> None:
     observer.take(read_hook({"hook_event_name": "Stop", "background_tasks": number}), 2.0, 2.0)
     block = {"type": "tool_result", "tool_use_id": number}
     observer.take(observer.read_record({"type": "user", "message": {"content": [block]}}), 3.0, 3.0)
+
+
+def test_conversation_whose_path_or_id_is_not_one_has_no_transcript(tmp_path: Path) -> None:
+    """A session could not be resumed: `Path.is_file` raises for a long name, `Path.glob` for `**x`."""
+    env = {"CLAUDE_CONFIG_DIR": str(tmp_path)}
+    other = tmp_path / "projects" / "p" / "other.jsonl"
+    other.parent.mkdir(parents=True)
+    other.touch()
+    for found in ({"transcript_path": "/" + "a" * 300}, {"session_id": "*"}, {"session_id": "**x"}):
+        assert find_transcript(env, found) is None
+    assert find_transcript(env, {"session_id": "other"}) == other
 
 
 def test_path_with_a_nul_in_a_hook_is_not_followed() -> None:

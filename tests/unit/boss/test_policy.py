@@ -18,6 +18,7 @@ from remuda.boss.answers.permission_policy import (
     read_policy,
 )
 from remuda.boss.answers.policy_request import PolicyRequest, RequestedPath, make_request
+from remuda.boss.answers.programs import MOST_FORMS, every_form
 from remuda.boss.attention.model import Reason
 from remuda.boss.folder import BossFolder
 from remuda.errors import InvalidOptions
@@ -152,6 +153,75 @@ def test_tool_that_is_declared_meets_command_rules() -> None:
     assert tool_decided(found, "Bash", {"command": "rm x"}) == "deny"
 
 
+@pytest.mark.parametrize(
+    ("denied", "command", "decision"),
+    [
+        ("rm -rf *", "rm -Rf x", "ask"),
+        ("rm -r *", "rm -R x", "ask"),
+        ("curl -k *", "curl --insecure http://x", "deny"),
+        ("curl -X DELETE *", "curl -XDELETE http://x", "ask"),
+        ("curl -X DELETE *", "curl -sXDELETE http://x", "ask"),
+        ("curl -X DELETE *", "curl --request DELETE http://x", "ask"),
+        ("curl -X DELETE *", "curl --request PUT http://x", "allow"),
+        ("gh api -X DELETE *", "gh api --method=DELETE /x", "ask"),
+        ("git switch --discard-changes *", "git switch -f x", "deny"),
+        ("git branch -D *", "git branch -d -f x", "deny"),
+        ("git branch -D *", "git branch -fd x", "deny"),
+        ("git branch -D *", "git branch -d x", "allow"),
+        ("git branch --delete --force *", "git branch -D x", "deny"),
+        ("git push --force *", "git push --mirror", "deny"),
+        ("git push --delete *", "git push --prune origin", "deny"),
+        ("git push --force *", "git push origin x", "allow"),
+        ("git push * main", "git push origin HEAD:main", "deny"),
+        ("git push * main", "git push origin +x:refs/heads/main", "deny"),
+        ("git push * main", "git push", "ask"),
+        ("git push * main", "git push origin HEAD", "ask"),
+        ("git push * main", "git push --all origin", "ask"),
+        ("git push * main", "git push --force-with-lease=x:main origin x", "allow"),
+        ("kill -9 *", "kill -s KILL 1", "deny"),
+        ("kill -9 *", "kill -SIGKILL 1", "deny"),
+        ("pkill -KILL *", "pkill --signal=9 x", "deny"),
+        ("kill -9 *", "kill -15 1", "allow"),
+    ],
+)
+def test_other_spelling_of_a_denied_command_is_not_allowed(denied: str, command: str, decision: str) -> None:
+    rule = {"decision": "deny", "tool": "Bash", "command": denied}
+    assert decided(policy(rule, EVERYTHING), command) == decision
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(f"kill {' '.join(f'-{number}' for number in range(1, 31))} 1", "git push " + "--all " * 500),
+        "git branch " + "-dDmMcCf " * 300,
+        "npx " * 900 + "x",
+        "uv run " * 500 + "x",
+    ],
+)
+def test_command_with_many_spellings_is_decided(command: str) -> None:
+    """All orders of thirty signals, or ever more branches, would take forever."""
+    rule = {"decision": "deny", "tool": "Bash", "command": "kill -9 *"}
+    assert decided(policy(rule, EVERYTHING), command)
+    assert len(every_form(tuple(command.split()))) < 2 * MOST_FORMS
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git log --format=%G?",
+        "git show --pretty='format:%h %+GK'",
+        "git stash list --format=%GS",
+        "git for-each-ref --format='%(signature)'",
+        "git branch --sort=signature",
+        "curl -s --url @addresses",
+    ],
+)
+def test_value_that_runs_a_program_or_writes_files_is_asked(command: str) -> None:
+    """git checks a signature with gpg. curl 8.13 saves what it finds at the addresses in a file."""
+    rule = {"decision": "deny", "tool": "Bash", "command": "gpg *"}
+    assert decided(policy(rule, EVERYTHING), command) == "ask"
+
+
 # ── paths ──
 
 
@@ -182,6 +252,29 @@ def test_address_of_a_file_counts_in_a_field_of_any_name(given: dict[str, Any]) 
     assert tool_decided(denied, "mcp__browser__open", given) == "ask"
     assert tool_decided(denied, "mcp__browser__open", {"url": "https://x.example/secret/k"}) == "allow"
     assert tool_decided(denied, "Write", {"file_path": "/x", "content": "file: x\nmode: y\n"}) == "allow"
+
+
+@pytest.mark.parametrize(
+    ("given", "decision"),
+    [
+        ({"args": ["/secret/k"]}, "deny"),
+        ({"location": "/secret/k"}, "deny"),
+        ({"to": "~/../../secret/k"}, "deny"),
+        ({"/secret/k": True}, "deny"),
+        ({"items": [{"at": "../../../../../../../secret/k"}]}, "deny"),
+        ({"args": [" /secret/k"]}, "ask"),
+        ({"args": ["/secret/k\n"]}, "ask"),
+        ({"path": "/"}, "ask"),
+        ({"root": "/", "name": "secret/k"}, "ask"),
+        ({"query": "a / b", "pattern": "*.py"}, "allow"),
+        ({"path": "/work/a"}, "allow"),
+    ],
+)
+def test_every_text_of_a_foreign_tool_that_may_be_a_path_is_one(given: dict[str, Any], decision: str) -> None:
+    denied = policy({"decision": "deny", "path": "/secret"}, EVERYTHING)
+    assert tool_decided(denied, "mcp__files__read", given) == decision
+    assert tool_decided(denied, "LS", {"path": "/"}) == "ask"
+    assert tool_decided(denied, "Write", {"file_path": "/work/a", "content": "/secret"}) == "allow"
 
 
 @pytest.mark.parametrize("path", ["/Secret/k", "/SECRET", "/re\u0301sume\u0301/k"])

@@ -232,6 +232,13 @@ def test_log_record_with_hostile_text_is_one_printable_line() -> None:
     assert "\n" not in found
 
 
+def test_log_line_is_cut_and_says_so() -> None:
+    record = logging.makeLogRecord({"msg": "path %s", "args": ("/" + "a" * 3_000_000,)})
+    found = PrintableFormatter("%(message)s").format(record)
+    assert len(found) < 5000
+    assert found.endswith("more characters)")
+
+
 def test_log_of_a_traceback_indents_what_may_look_like_a_record(tmp_path: Path) -> None:
     logger = logging.getLogger("test_output")
     handlers, level = logging.getLogger().handlers[:], logging.getLogger().level

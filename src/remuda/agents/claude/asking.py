@@ -155,8 +155,8 @@ def _names_path(key: str) -> bool:
 
 
 def search_pattern(tool: str, given: Mapping[str, Any]) -> object:
-    """Return what Glob and Grep search below their `path`, as a pattern of paths; None for other tools."""
-    key = {"Glob": "pattern", "Grep": "glob"}.get(tool)
+    """Return what a search finds below its `path`, as a pattern of paths; None for other tools."""
+    key = {"Glob": "pattern", "Grep": "glob", "LS": ""}.get(tool)
     return None if key is None else given.get(key) or ""
 
 

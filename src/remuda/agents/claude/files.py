@@ -6,6 +6,7 @@ import codecs
 import os
 import re
 from collections.abc import Mapping
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +56,13 @@ def entrypoint(env: Mapping[str, str], pid: object) -> str | None:
 def find_transcript(env: Mapping[str, str], conversation: Mapping[str, Any]) -> Path | None:
     """Return the transcript of a conversation; None while it has none."""
     reported = conversation.get("transcript_path")
-    if reported and Path(reported).is_file():
+    if reported and os.path.isfile(reported):  # unlike that of Path it never raises
         return Path(reported)
     session_id = str(conversation.get("session_id") or "")
     if not session_id or "/" in session_id:
         return None
     # The file is named by the conversation. The name of its folder follows rules of the CLI.
-    return next((config_folder(env) / "projects").glob(f"*/{session_id}.jsonl"), None)
+    return next((config_folder(env) / "projects").glob(f"*/{escape(session_id)}.jsonl"), None)
 
 
 def has_messages(transcript: Path) -> bool:

@@ -34,7 +34,7 @@ from remuda.agents.events import (
 )
 from remuda.agents.permission import PermissionDecision, PermissionRequest
 from remuda.agents.state import Source
-from remuda.untrusted import as_object, text_at
+from remuda.untrusted import LONGEST_NAME, as_object, name_at, text_at
 
 from .asking import reason_of
 from .failure import read_failure
@@ -55,24 +55,23 @@ def read_hook(payload: Payload, env: Mapping[str, str] | None = None, at: float 
     `env` is the hook's environment, as far as it was passed on. `at` (seconds since the epoch) is the time
     that the words of a rate limit refer to.
     """
-    name, env = str(payload.get("hook_event_name")), env or {}
+    name, env = str(payload.get("hook_event_name"))[:LONGEST_NAME], env or {}
     read = _READERS.get(name)
     events = tuple(read(payload, at)) if read is not None and not _is_of_process(name, payload, env) else ()
     conversation = {
         key: value
         for key in ("session_id", "transcript_path", "cwd", "model")
-        if isinstance(value := payload.get(key), str) and "\0" not in value  # no path has one
+        if (value := name_at(payload, key)) is not None and "\0" not in value  # no path has one
     }
-    mode = payload.get("permission_mode")
     return Report(
         source=Source.HOOK,
         name=name,
         events=events,
         session_id=conversation.get("session_id") or None,
         pid=_pid(payload, env),
-        subagent=str(payload.get("agent_id") or ""),
+        subagent=str(payload.get("agent_id") or "")[:LONGEST_NAME],
         conversation=conversation,
-        permission_mode=mode if isinstance(mode, str) else None,
+        permission_mode=name_at(payload, "permission_mode"),
         carry_over=tuple(_carry_over(name, payload)),
         facts=_place(env),
     )
@@ -126,7 +125,7 @@ def _session_start(payload: Payload, _at: float) -> Iterator[AgentEvent]:
     how = str(payload.get("source", "startup"))
     yield ConversationStarted(how)
     if how == "clear":
-        yield CommandRun("clear", confirmed=True, conversation=text_at(payload, "session_id"))
+        yield CommandRun("clear", confirmed=True, conversation=name_at(payload, "session_id"))
 
 
 def _session_end(payload: Payload, _at: float) -> Iterator[AgentEvent]:
@@ -137,15 +136,15 @@ def _prompt_submit(payload: Payload, _at: float) -> Iterator[AgentEvent]:
     prompt = str(payload.get("prompt", ""))
     notice = prompt.startswith(TASK_NOTICE)
     ends = frozenset(_TASK_ID.findall(prompt) if notice else ())
-    yield PromptSubmitted(prompt, text_at(payload, "prompt_id"), notice, ends, prompt.startswith(_CONTINUES))
+    yield PromptSubmitted(prompt, name_at(payload, "prompt_id"), notice, ends, prompt.startswith(_CONTINUES))
 
 
 def _stop(payload: Payload, _at: float) -> Iterator[AgentEvent]:
     yield TurnStopped(
         str(payload.get("last_assistant_message") or ""),
-        text_at(payload, "prompt_id"),
+        name_at(payload, "prompt_id"),
         tuple(_tasks(payload.get("background_tasks"))),
-        text_at(payload, "session_id"),
+        name_at(payload, "session_id"),
     )
 
 
@@ -162,17 +161,17 @@ def _tasks(tasks: object) -> Iterator[Task]:
 
 def _stop_failure(payload: Payload, at: float) -> Iterator[AgentEvent]:
     text = str(payload.get("last_assistant_message") or payload.get("error") or "")
-    yield read_failure(payload.get("error"), text, at, prompt_id=text_at(payload, "prompt_id"))
+    yield read_failure(payload.get("error"), text, at, prompt_id=name_at(payload, "prompt_id"))
 
 
 def _pre_tool_use(payload: Payload, _at: float) -> Iterator[AgentEvent]:
-    yield ToolStarted(_tool(payload), payload.get("tool_input"), text_at(payload, "tool_use_id") or "")
+    yield ToolStarted(_tool(payload), payload.get("tool_input"), name_at(payload, "tool_use_id") or "")
 
 
 def _post_tool_use(payload: Payload, _at: float) -> Iterator[AgentEvent]:
     name = payload.get("hook_event_name")
     yield ToolFinished(
-        text_at(payload, "tool_use_id") or "",
+        name_at(payload, "tool_use_id") or "",
         ok=name == "PostToolUse",
         denied=name == "PermissionDenied",
         tool=_tool(payload),
@@ -202,8 +201,8 @@ def _permission_request(payload: Payload, _at: float) -> Iterator[AgentEvent]:
         payload.get("tool_input"),
         reason_of(tool),
         [one for one in suggestions if isinstance(one, dict)] if isinstance(suggestions, list) else [],
-        text_at(payload, "prompt_id"),
-        text_at(payload, "tool_use_id") or "",
+        name_at(payload, "prompt_id"),
+        name_at(payload, "tool_use_id") or "",
     )
 
 
@@ -273,7 +272,7 @@ def permission_decision(decision: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tool(payload: Payload) -> str:
-    return str(payload.get("tool_name", ""))
+    return str(payload.get("tool_name", ""))[:LONGEST_NAME]
 
 
 # ── answering a permission request ──

@@ -147,7 +147,7 @@ class ClaudeObserver:
                 return [_hook(State.IDLE, at, f"{report.name}{more}")]
             case TurnFailed():
                 self._turn_over(at)
-                return [_hook(_failed_state(event), at, f"{report.name} {event.text or 'unknown'}"[:200])]
+                return [_hook(_failed_state(event), at, f"{report.name} {event.text or 'unknown'}")]
         return []
 
     def _tool_started(self, event: ToolStarted, report: Report, at: float) -> list[Vote]:
@@ -242,7 +242,7 @@ class ClaudeObserver:
                         alike = frozenset(State) - _TOOL
                         votes.append(Vote(Source.TRANSCRIPT, State.THINKING, at, "tool result", alike))
                 case TurnFailed():
-                    detail, alike = (event.text or "API error")[:200], frozenset({State.ERROR, State.LIMITED})
+                    detail, alike = event.text or "API error", frozenset({State.ERROR, State.LIMITED})
                     votes.append(Vote(Source.TRANSCRIPT, _failed_state(event), at, detail, alike))
         return votes
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from remuda.agents.events import Report, StatusReported
 from remuda.agents.state import Source
-from remuda.untrusted import finite
+from remuda.untrusted import finite, name_at
 
 
 def read_registry(document: Mapping[str, Any]) -> Report:
     """Report the status, dated when it began."""
-    pid, session_id = document.get("pid"), document.get("sessionId")
+    pid = document.get("pid")
     changed = document.get("statusUpdatedAt") or document.get("updatedAt") or document.get("startedAt")
     status = document.get("status")
     event = StatusReported(
@@ -24,7 +24,7 @@ def read_registry(document: Mapping[str, Any]) -> Report:
     facts = {
         name: value
         for key, name in (("cwd", "cwd"), ("entrypoint", "entrypoint"), ("name", "title"))
-        if isinstance(value := document.get(key), str)
+        if (value := name_at(document, key)) is not None
     }
     return Report(
         source=Source.REGISTRY,
@@ -32,7 +32,7 @@ def read_registry(document: Mapping[str, Any]) -> Report:
         events=(event,),
         at=max(0.0, finite(changed) / 1000),
         id=f"registry:{pid}:{changed}:{status}",
-        session_id=session_id if isinstance(session_id, str) and session_id else None,
+        session_id=name_at(document, "sessionId") or None,
         pid=pid if isinstance(pid, int) or pid is None else -1,
         facts={"origin": "background" if is_background(document) else "registry", **facts},
     )

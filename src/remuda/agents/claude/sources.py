@@ -16,7 +16,7 @@ from typing import Any
 
 from remuda.agents.attention import Event, attention_events
 from remuda.agents.sources import BackgroundJob, ConversationReader, PermissionReader, RegistryEntry
-from remuda.untrusted import text_at
+from remuda.untrusted import name_at, text_at
 
 from . import asking, files
 from .asking import Read, asked
@@ -151,9 +151,9 @@ class ClaudeSources:
             state if state in _SETTLED else "blocked" if blocked else "working",
             rests=state in ("done", "failed", "blocked") or (state in _AT_WORK and tempo == "idle"),
             at=at,
-            cwd=text_at(document, "cwd") or None,
-            title=text_at(document, "name") or None,
-            transcript=text_at(document, "linkScanPath") or None,
+            cwd=name_at(document, "cwd") or None,
+            title=name_at(document, "name") or None,
+            transcript=name_at(document, "linkScanPath") or None,
             needs=text_at(document, "needs") or text_at(document, "detail") or "",
         )
 

@@ -28,7 +28,7 @@ from remuda.agents.events import (
 from remuda.agents.prompting import Past
 from remuda.agents.state import Source
 from remuda.duration import clamp_seconds
-from remuda.untrusted import as_object, as_objects, text_at
+from remuda.untrusted import LONGEST_NAME, as_object, as_objects, name_at
 
 from .asking import reason_of
 from .failure import read_failure, reset_of
@@ -57,7 +57,7 @@ def read_record(record: Record, session_id: str | None = None) -> Report:
 
     `session_id` is the conversation's, where the file is known to be of that one.
     """
-    at, cwd = epoch_at(record, "timestamp"), text_at(record, "cwd")
+    at, cwd = epoch_at(record, "timestamp"), name_at(record, "cwd")
     is_sidechain = bool(record.get("isSidechain"))
     events = [*_calls(record)]
     if is_sidechain:
@@ -70,7 +70,7 @@ def read_record(record: Record, session_id: str | None = None) -> Report:
         events=tuple(events),
         at=at,
         id=f"record:{record.get('uuid')}",
-        session_id=session_id or text_at(record, "sessionId"),
+        session_id=session_id or name_at(record, "sessionId"),
         subagent=SIDECHAIN if is_sidechain else "",
         conversation={} if cwd is None else {"cwd": cwd},
     )
@@ -79,9 +79,9 @@ def read_record(record: Record, session_id: str | None = None) -> Report:
 def _calls(record: Record) -> Iterator[AgentEvent]:
     for block in content_blocks(record):
         if block.get("type") == "tool_use":
-            tool, given = str(block.get("name") or ""), block.get("input")
+            tool, given = str(block.get("name") or "")[:LONGEST_NAME], block.get("input")
             asks = reason_of(tool) != "permission" and isinstance(given, dict)
-            yield ToolStarted(tool, given, text_at(block, "id") or "", asks)
+            yield ToolStarted(tool, given, name_at(block, "id") or "", asks)
         elif block.get("type") == "tool_result" and isinstance(block.get("tool_use_id"), str):
             denied = bool(record.get("toolDenialKind"))
             yield ToolFinished(block["tool_use_id"], ok=not block.get("is_error"), denied=denied)
@@ -90,7 +90,7 @@ def _calls(record: Record) -> Iterator[AgentEvent]:
 def _event(record: Record, at: float) -> AgentEvent | None:
     kind = record.get("type")
     if kind == "user" and any(text.startswith(_INTERRUPTED) for text in _texts(record)):
-        return TurnInterrupted(text_at(record, "promptId"))
+        return TurnInterrupted(name_at(record, "promptId"))
     if record.get("isMeta"):
         is_feedback = kind == "user" and _content(record).startswith(_FEEDBACK)
         return TurnContinued() if is_feedback else None
@@ -107,7 +107,7 @@ def _event(record: Record, at: float) -> AgentEvent | None:
     if _COMMAND_OUTPUT.fullmatch(text):
         return CommandRun("")
     notice = text.startswith(TASK_NOTICE)
-    return PromptRecorded(text, text_at(record, "promptId"), text_at(record, "sessionId"), notice)
+    return PromptRecorded(text, name_at(record, "promptId"), name_at(record, "sessionId"), notice)
 
 
 def _assistant(record: Record, at: float) -> AgentEvent | None:

@@ -14,8 +14,8 @@ from enum import IntEnum
 from fnmatch import fnmatchcase
 
 from .program_options import Writes
-from .programs import doubt_about, every_form, has_subcommands, program_name, written_by
-from .reading import UNKNOWN, Part, Reading, Words
+from .programs import MOST_FORMS, doubt_about, every_form, has_subcommands, program_name, written_by
+from .reading import OPERAND, UNKNOWN, Part, Reading, Words
 
 ANY = "*"
 """As the last word of a pattern: any further words, or none."""
@@ -57,8 +57,11 @@ def candidates(reading: Reading) -> Iterator[Candidate]:
         yield Candidate((), tuple(forms), reading.doubt)
         return
     for part in reading.parts:
+        spellings = every_form(part.words)
         doubt = doubt_about(part, wrote=_written_before(part, reading))
-        yield Candidate(part.words, every_form(part.words), doubt)
+        if len(spellings) >= MOST_FORMS:
+            doubt = doubt or "there are too many ways to write it"
+        yield Candidate(part.words, spellings, doubt)
 
 
 def _written_before(part: Part, reading: Reading) -> Writes:
@@ -98,13 +101,24 @@ def _occurs(words: Words, pattern: Sequence[str]) -> bool:
     options = [one for one in head if one.startswith("-")]
     left = iter(words)
     return all(_has_option(words, one) for one in options) and all(
-        any(_may_be(word, one) for word in left) for one in head if one not in options
+        any(_may_be(piece, one) for word in left for piece in _pieces(word))
+        for one in head
+        if one not in options
     )
+
+
+def _pieces(word: str) -> Iterator[str]:
+    """Return the word, and the value that may be joined to its option: `-XPUT`, `--request=PUT`."""
+    yield word
+    if word.startswith("--"):
+        yield word.partition("=")[2]
+    elif word.startswith("-"):
+        yield from (word[at:] for at in range(2, len(word)))
 
 
 def _may_be(word: str, one: str) -> bool:
     if UNKNOWN not in word:
-        return fnmatchcase(word.lower(), one.lower())
+        return word == OPERAND or fnmatchcase(word.lower(), one.lower())
     known = ".*".join(re.escape(piece) for piece in word.split(UNKNOWN))
     return (
         any(wild in one for wild in "*?[") or re.fullmatch(known, one, re.IGNORECASE | re.DOTALL) is not None

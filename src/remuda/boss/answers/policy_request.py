@@ -66,13 +66,18 @@ def make_request(
     permissions = find_permissions(agent)
     known = {name: field for name, field in permissions.command_fields.items() if name not in command_tools}
     is_declared, field = _command_field(tool, {**known, **command_tools})
+    is_foreign = field is None and tool not in permissions.quiet_tools
     return PolicyRequest(
         tool,
         reason,
         None if field is None else _command(tool_input.get(field)),
         field is None or permissions.is_plain(tool_input, field),
         not is_declared and tool not in permissions.quiet_tools,
-        tuple(_paths(permissions, tool, tool_input, cwd)),
+        tuple(
+            _foreign_paths(permissions, tool_input, cwd)
+            if is_foreign
+            else _paths(permissions, tool, tool_input, cwd)
+        ),
         None if cwd is None else _path(cwd, None),
         tuple(name for name in names if name),
     )
@@ -103,8 +108,31 @@ def _paths(
     if not isinstance(pattern, str) or _LEAVES.search(pattern):
         yield RequestedPath("", "")
     elif pattern.startswith(("/", "~")):
-        known = re.split(r"[*?\[{]", pattern)[0]
+        known = re.split(r"[@+!]?\(|[*?\[{]", pattern)[0]
         yield _path(known if known == pattern else known.rpartition("/")[0] or "/", cwd, reaches_below=True)
+
+
+def _foreign_paths(
+    permissions: PermissionReader, tool_input: Mapping[str, Any], cwd: str | None
+) -> Iterator[RequestedPath]:
+    """Of a tool whose fields are not known: each text that begins as a path does. It may read below it."""
+    for one in (*permissions.path_fields(tool_input), *filter(_PATH.fullmatch, _texts(tool_input))):
+        yield _path(one, cwd, reaches_below=True)
+
+
+_PATH = re.compile(r"\s*(?:~|\.{0,2}/).*\s*")
+
+
+def _texts(value: object) -> Iterator[str]:
+    waiting = [value]
+    while waiting:
+        match waiting.pop():
+            case str() as text:
+                yield text
+            case list() as values:
+                waiting.extend(values)
+            case dict() as fields:
+                waiting.extend((*fields, *fields.values()))
 
 
 _LEAVES = re.compile(r"\.\.|\\|\[\.|[{,]\s*[/~,}]|[{},/]\.[{},/]")

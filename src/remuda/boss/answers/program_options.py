@@ -7,6 +7,7 @@ unknown, and the caller asks. The table is program_options.txt. A line is
     -ab     letters without a value; they may be joined
     -n=     letters with a value, joined or as the next word
     --name  long names: `--name=` takes a value, `--name?` takes one only after `=`
+    -X|--request=  names of the same option; needed only where the letter is not the first one of the name
     =REGEX  the value must match; without it, any value is harmless
     !       with this option the program writes a file
     $NAME   a group of options, or a value
@@ -80,6 +81,8 @@ class Form:
     """The words after `--` are for another program."""
     is_tool: bool = False
     """`npx` and `uv run` may run it."""
+    same: tuple[frozenset[str], ...] = ()
+    """Names of the same option."""
     is_on_npm: bool = False
     """The package of this name on npm, which `npx` fetches if there is none, is this tool."""
 
@@ -266,6 +269,7 @@ def _entry(traits: str, options: str) -> Entry:
             has_word_options="words" in given,
             passes_rest="passes" in given,
             is_tool="tool" in given,
+            same=tuple(_same(options)),
             is_on_npm="npm" in given,
         ),
         int(given["operands"]) if "operands" in given else None,
@@ -274,14 +278,23 @@ def _entry(traits: str, options: str) -> Entry:
 
 
 def _options(text: str, has_words: bool) -> Iterator[tuple[str, Option]]:
+    for names, sign, value, mark in _tokens(text):
+        option = Option(Takes(sign), _value(value) if value else None, bool(mark))
+        is_name = has_words or "|" in names or names.startswith("--")
+        for name in names.split("|") if is_name else [f"-{one}" for one in names[1:]]:
+            yield name, option
+
+
+def _same(text: str) -> Iterator[frozenset[str]]:
+    return (frozenset(names.split("|")) for names, *_ in _tokens(text) if "|" in names)
+
+
+def _tokens(text: str) -> Iterator[tuple[str, ...]]:
     for token in text.split():
         if token.startswith("$"):
-            yield from _options(group(token[1:]), has_words)
-            continue
-        names, sign, value, mark = _TOKEN.fullmatch(token).groups()  # type: ignore[union-attr]
-        option = Option(Takes(sign), _value(value) if value else None, bool(mark))
-        for name in [names] if has_words or names.startswith("--") else [f"-{one}" for one in names[1:]]:
-            yield name, option
+            yield from _tokens(group(token[1:]))
+        else:
+            yield _TOKEN.fullmatch(token).groups()  # type: ignore[union-attr]
 
 
 def _value(text: str) -> re.Pattern[str]:

@@ -12,9 +12,11 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
+from signal import Signals
 
 from .program_options import Entry, Form, Given, Runs, Writes, entry, group, has_forms, parse
-from .reading import UNKNOWN, Part, Words
+from .reading import OPERAND, UNKNOWN, Part, Words
 
 
 def program_name(word: str) -> str:
@@ -56,12 +58,19 @@ def every_form(words: Words) -> tuple[Words, ...]:
 
     Without `timeout 60` before it, with other names of its subcommand, and what `npx` or `uv run` would run.
     """
-    forms = [words]
-    for form in forms:
-        for other in (_unwrapped(form), _plain_git(form), *_same(form), *_inner(form)):
-            if other and other not in forms:
-                forms.append(other)
+    forms = {words: None}
+    waiting = [words]
+    while waiting and len(forms) < MOST_FORMS:
+        form = waiting.pop(0)
+        others = (_unwrapped(form), _plain_git(form), *_same(form), *_inner(form))
+        new = [other for other in dict.fromkeys(others) if other and other not in forms]
+        forms |= dict.fromkeys(new)
+        waiting += new
     return tuple(forms)
+
+
+MOST_FORMS = 64
+"""About as many spellings are looked for: those of `npx npx npx …` took minutes."""
 
 
 # ── other ways to write the same ──
@@ -98,8 +107,9 @@ def _same(words: Words) -> Iterator[Words]:
         for one in names:
             if words[1 : 1 + len(one)] == one:
                 yield from ((words[0], *other, *words[1 + len(one) :]) for other in names if other != one)
-    if name == "git":
-        yield from _same_pushes(words)
+    yield from _same_options(words, name)
+    for find in _SAME_FORMS.get(name, ()):
+        yield from find(words)
     if name in ("pnpm", "yarn") and len(words) > 1:  # each name that is not a subcommand is a script
         if words[1] == "run":
             yield (words[0], *words[2:])
@@ -107,13 +117,86 @@ def _same(words: Words) -> Iterator[Words]:
             yield (words[0], "run", *words[1:])
 
 
+def _same_options(words: Words, name: str) -> Iterator[Words]:
+    """With all names of each option: `rm -R` is `rm -r`, and `curl --request` is `curl -X`."""
+    before = 2 if has_forms(name) else 1
+    found = entry(" ".join((name, *words[1:before])))
+    given = _names(words)
+    groups = () if found is None else found.form.same
+    if others := sorted(one for group in groups if group & given for one in group - given):
+        yield (*words[:before], *others, *words[before:])
+
+
+def _names(words: Words) -> set[str]:
+    """Return the names of all options; a letter of a joined value may be among them."""
+    options = [word for word in words[1:] if word.startswith("-")]
+    letters = {f"-{one}" for word in options if not word.startswith("--") for one in word[1:]}
+    return letters | {word.partition("=")[0] for word in options}
+
+
 def _same_pushes(words: Words) -> Iterator[Words]:
-    for sign, option in (("+", "--force"), (":", "--delete")):
-        is_given = words[1:2] == ("push",) and any(word.startswith(sign) for word in words[2:])
-        if is_given and option not in words:
-            yield (*words[:2], option, *words[2:])
+    """By what is pushed where: `+x` is forced, `:x` deletes, and `HEAD:refs/heads/x` goes to x."""
+    if words[1:2] != ("push",):
+        return
+    for word in words[2:]:
+        for option in _PUSHES.get(word) or _PUSHES.get(word[:1], ()):
+            if option not in words:
+                yield (*words[:2], option, *words[2:])
+    targets = [word if word.startswith("-") else _pushed_to(word) for word in words[2:]]
+    unnamed = 2 - sum(not one.startswith("-") for one in targets)
+    if OPERAND not in words and not _names(words).isdisjoint(("--all", "--branches", "--mirror")):
+        unnamed = max(unnamed, 1)
+    yield (*words[:2], *targets, *[OPERAND] * unnamed)
 
 
+_PUSHES = {
+    "+": ("--force",),
+    ":": ("--delete",),
+    "--mirror": ("--force", "--delete"),
+    "--prune": ("--delete",),
+}
+
+
+def _pushed_to(word: str) -> str:
+    branch = word.removeprefix("+").rpartition(":")[2].removeprefix("refs/heads/")
+    return OPERAND if branch in ("", "HEAD", "@") else branch
+
+
+def _same_branches(words: Words) -> Iterator[Words]:
+    """`git branch -D` is `-d -f`."""
+    if words[1:2] != ("branch",):
+        return
+    given = _names(words)
+    for letter, name in (("d", "--delete"), ("m", "--move"), ("c", "--copy")):
+        forced = f"-{letter.upper()}"
+        if forced in given:
+            others = [name, "--force"]
+        elif given & {f"-{letter}", name} and given & {"-f", "--force"}:
+            others = [forced]
+        else:
+            continue
+        if not given.issuperset(others):
+            yield (*words[:2], *others, *words[2:])
+
+
+def _same_signals(words: Words) -> Iterator[Words]:
+    """`kill -s KILL` and `kill -SIGKILL` are `kill -9`."""
+    for before, word in pairwise(words):
+        if before not in ("-s", "-n", "--signal") and not word.startswith("-"):
+            continue
+        given = word.removeprefix("--signal=").lstrip("-").upper().removeprefix("SIG")
+        for one in Signals:
+            names = (str(int(one)), one.name.removeprefix("SIG"), one.name)
+            if given in names:
+                rest = [other for other in words[1:] if other not in (word, "-s", "-n", "--signal")]
+                yield from ((words[0], f"-{name}", *rest) for name in names)
+                return  # the first one: all of many in every order would be too many
+
+
+_SAME_FORMS: dict[str, tuple[Callable[[Words], Iterator[Words]], ...]] = {
+    "git": (_same_pushes, _same_branches),
+    **dict.fromkeys(("kill", "killall", "pkill"), (_same_signals,)),
+}
 _SAME_PROGRAMS = (
     ("pip", "pip3"),
     ("grep", "egrep", "fgrep"),

@@ -24,6 +24,8 @@ Words = tuple[str, ...]
 
 UNKNOWN = "\0"
 """In a word: text that only the shell knows, such as file names for a `*`. Perhaps several words."""
+OPERAND = "\2"
+"""A word that only the program knows: the branch that a plain `git push` goes to."""
 LONGEST = 1 << 12
 """Longer texts are not read: tree-sitter takes 0.14 s for 4 KiB of `a|a|…`, and four minutes for 64 KiB."""
 
