@@ -8,6 +8,7 @@ import subprocess
 import pytest
 from playwright.sync_api import Page, ViewportSize, expect
 
+from support.boss import event
 from support.browser import PHONE, WIDE, PageBench, live
 from support.keeper import until
 
@@ -43,6 +44,41 @@ def test_agents_show_state_evidence_and_last_message(bench: PageBench, size: Vie
     expect(page.locator(".agent")).to_have_count(1)
     page.get_by_label("Group by").select_option("host")
     expect(page.locator(".group h2")).to_contain_text("this machine")
+
+
+def test_very_many_agents_are_drawn_in_parts_and_none_that_waits_is_hidden_silently(bench: PageBench) -> None:
+    """One drawing of 10,000 rows kept the page busy for more than 30 s."""
+    count = 450
+    names = [f"s{number:04}" for number in range(count)]
+    kinds = ["prompted" if number < 200 else "stopped" for number in range(count)]
+    bench.boss.tell(
+        *(
+            event(kind, 1e9, session=name, cwd=f"/tmp/{name[-1]}/{name}")
+            for kind, name in zip(kinds, names, strict=True)
+        )
+    )
+    page = bench.open(where="agents")
+    rows = page.locator(".agent")
+    expect(page.get_by_role("heading", name="450 agents")).to_be_visible()
+    expect(rows).to_have_count(200)
+    waiting = [name for name in sorted(names, key=lambda one: (one[-1], one))[200:] if name >= "s0200"]
+    note = page.locator("main").get_by_role("note")
+    expect(note).to_contain_text(f"The first 200 are shown. Of the others, {len(waiting)} wait for you")
+    page.get_by_label("Filter agents").fill("s0449")  # the last one is found as well
+    expect(rows).to_have_count(1)
+    expect(note).to_have_count(0)
+    page.get_by_label("Filter agents").fill("")
+    page.get_by_role("button", name="Show 200 more of 250").click()
+    expect(rows).to_have_count(400)
+    rows.last.get_by_role("link").first.focus()
+    page.keyboard.press("j")  # goes on where the drawn rows end
+    expect(rows).to_have_count(count)
+    expect(rows.nth(400).locator(".c-name")).to_be_focused()
+    expect(note).to_have_count(0)
+    page.goto(f"{bench.address}/#/queue")
+    expect(page.locator(".list .row")).to_have_count(200)
+    page.get_by_role("button", name="Show 50 more of 50").click()
+    expect(page.locator(".list .row")).to_have_count(250)
 
 
 @SIZES

@@ -188,7 +188,7 @@ function Figures({ of }) {
       <${Legend} entries=${groups.map((group) => [group, GROUP_WORDS[group]])} />
       <${Table} label="Agents by state" head=${['when', ...groups.map((group) => GROUP_WORDS[group])]} rows=${states.filter((one) => Object.keys(one.values).length).map((one) => [when(one.at), ...groups.map((group) => (one.values[group] ?? 0).toFixed(1))])} />` : html`<p class="dim">Nothing is known of this time.</p>`}<//>
     <${Card} title="How long agents waited for a human">
-      ${of.waits.count ? html`<p class="big-figures"><span><b>${span(of.waits.median)}</b> median</span><span><b>${span(of.waits.p90)}</b> p90</span><span><b>${of.waits.count}</b> waits</span></p>
+      ${of.waits.count ? html`<p class="big-figures"><span><b>${span(of.waits.median)}</b> median</span><span><b>${span(of.waits.p90)}</b> p90</span><span><b>${of.waits.count}</b> ${of.waits.count === 1 ? 'wait' : 'waits'}</span></p>
       <${Lines} from=${of.from} to=${of.to} format=${(value) => span(value)} label="Median and 90th percentile of waits over time" lines=${[
     { name: 'l-median', points: of.waits.over_time.map((one) => ({ at: one.at, value: one.median })) }, { name: 'l-p90', points: of.waits.over_time.map((one) => ({ at: one.at, value: one.p90 })) }]} />
       <${Legend} entries=${[['l-median', 'median'], ['l-p90', 'p90']]} />
