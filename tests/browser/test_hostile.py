@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Error, Page, Route, ViewportSize, expect
 
 from support.boss import event
-from support.browser import PHONE, WIDE, PageBench, requesting
+from support.browser import PHONE, WIDE, PageBench, requesting, shorten
 from support.keeper import until
 from support.watcher import Watcher
 
@@ -45,6 +45,18 @@ def check(page: Page) -> None:
     assert page.evaluate(_SAFE) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert page.evaluate(_TOO_WIDE) == 0
+
+
+def test_failure_at_a_long_page_has_a_short_text(bench: PageBench) -> None:
+    """The log of a run must stay readable: see `pytest_runtest_makereport`."""
+    page = bench.open(log_in=False)
+    page.set_content("<button>one of many</button>" * 5000)
+    with pytest.raises(AssertionError) as caught:
+        expect(page.locator("body")).to_have_text("another", timeout=1)
+    assert len(str(caught.value)) > 50_000
+    shorten(caught.value)
+    assert len(str(caught.value)) < 4_000
+    assert str(caught.value).startswith("Locator expected to have text 'another'")
 
 
 @SIZES
