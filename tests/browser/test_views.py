@@ -40,8 +40,13 @@ def test_agents_show_state_evidence_and_last_message(bench: PageBench, size: Vie
     row.get_by_role("button").click()
     expect(row.locator(".evidence")).to_contain_text("decides")
     expect(row.locator(".evidence")).to_contain_text("process")
+    bench.agent("asks").put("RUNBASH touch made")
+    asks = page.locator(".agent", has_text="asks")
+    expect(asks.locator(".state").first).to_have_text("waiting_permission")  # as in `ls`
+    page.get_by_label("Filter agents").fill("waiting_permission")
+    expect(page.locator(".agent .name")).to_have_text("asks")
     page.get_by_label("Filter agents").fill("other")
-    expect(page.locator(".agent")).to_have_count(1)
+    expect(page.locator(".agent .name")).to_have_text("other")
     page.get_by_label("Group by").select_option("host")
     expect(page.locator(".group h2")).to_contain_text("this machine")
 
@@ -63,12 +68,12 @@ def test_very_many_agents_are_drawn_in_parts_and_none_that_waits_is_hidden_silen
     expect(rows).to_have_count(200)
     waiting = [name for name in sorted(names, key=lambda one: (one[-1], one))[200:] if name >= "s0200"]
     note = page.locator("main").get_by_role("note")
-    expect(note).to_contain_text(f"The first 200 are shown. Of the others, {len(waiting)} wait for you")
+    expect(note).to_contain_text(f"250 agents not shown, of which {len(waiting)} wait for you")
     page.get_by_label("Filter agents").fill("s0449")  # the last one is found as well
     expect(rows).to_have_count(1)
     expect(note).to_have_count(0)
     page.get_by_label("Filter agents").fill("")
-    page.get_by_role("button", name="Show 200 more of 250").click()
+    page.get_by_role("button", name="Show more: 250 rows left").click()
     expect(rows).to_have_count(400)
     rows.last.get_by_role("link").first.focus()
     page.keyboard.press("j")  # goes on where the drawn rows end
@@ -77,7 +82,7 @@ def test_very_many_agents_are_drawn_in_parts_and_none_that_waits_is_hidden_silen
     expect(note).to_have_count(0)
     page.goto(f"{bench.address}/#/queue")
     expect(page.locator(".list .row")).to_have_count(200)
-    page.get_by_role("button", name="Show 50 more of 50").click()
+    page.get_by_role("button", name="Show more: 50 rows left").click()
     expect(page.locator(".list .row")).to_have_count(250)
 
 

@@ -143,9 +143,9 @@ export function AgentsView() {
         <option value="folder">folder</option><option value="host">host</option></select></label>
       <label class="check"><input type="checkbox" checked=${withEnded.value} onChange=${(event) => { withEnded.value = event.target.checked; }} /> ended today (${ended})</label></div>
     ${flat.length === 0 && html`<div class="empty"><p class="big">${filter.value ? 'No agent fits the filter.' : 'No agent runs.'}</p></div>`}
-    ${rest.length > 0 && html`<p class="tools" role="note"><span>The first ${most.value.toLocaleString('en')} are shown. ${waits > 0 && html`Of the others, ${waits.toLocaleString('en')} wait for you: see the <a href="#/queue">queue</a>.`}</span></p>`}
+    ${rest.length > 0 && html`<p class="tools" role="note"><span>${plural(rest.length, 'agent')} not shown, of which <a href="#/queue">${waits} wait for you</a>.</span></p>`}
     ${drawn.map(([key, list, count]) => html`<section class="group" key=${key} aria-label=${oneLine(key)}>
-      <h2><bdi>${oneLine(key, 200)}</bdi> <span class="dim">${count.toLocaleString('en')}</span></h2>
+      <h2><bdi>${oneLine(key, 200)}</bdi> <span class="dim">${count}</span></h2>
       <ul>${list.map((one) => html`<${Agent} key=${one.id} session=${one} />`)}</ul></section>`)}
     <${More} most=${most} count=${flat.length} />
   </div>`;

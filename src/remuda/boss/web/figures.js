@@ -5,7 +5,7 @@ import { get } from './api.js';
 import { label, sessions } from './store.js';
 import { Name, money, oneLine, plural, tokens, visible } from './text.js';
 import { clock, day, dayHours, hours, span } from './time.js';
-import { GROUP_WORDS, STATE_ORDER, groupOf, reasonWord } from './words.js';
+import { GROUP_WORDS, STATE_ORDER, groupOf } from './words.js';
 
 // ── charts ──
 
@@ -192,7 +192,7 @@ function Figures({ of }) {
       <${Lines} from=${of.from} to=${of.to} format=${(value) => span(value)} label="Median and 90th percentile of waits over time" lines=${[
     { name: 'l-median', points: of.waits.over_time.map((one) => ({ at: one.at, value: one.median })) }, { name: 'l-p90', points: of.waits.over_time.map((one) => ({ at: one.at, value: one.p90 })) }]} />
       <${Legend} entries=${[['l-median', 'median'], ['l-p90', 'p90']]} />
-      <${Table} label="Waits by reason" head=${['reason', 'waits', 'median', 'p90']} rows=${of.waits.reasons.map((one) => [reasonWord(one.reason), one.count, one.median == null ? '–' : span(one.median), one.p90 == null ? '–' : span(one.p90)])} />` : html`<p class="dim">No agent waited.</p>`}<//>
+      <${Table} label="Waits by reason" head=${['reason', 'waits', 'median', 'p90']} rows=${of.waits.reasons.map((one) => [visible(one.reason), one.count, one.median == null ? '–' : span(one.median), one.p90 == null ? '–' : span(one.p90)])} />` : html`<p class="dim">No agent waited.</p>`}<//>
     <${Card} title="Tokens" note=${cost == null ? 'Cost: unknown.' : `Cost: ${money(cost, of.usage.currency)}.`}>
       ${used.some((one) => Object.values(one.values).some(Boolean)) ? html`<${Stacked} rows=${used} names=${KINDS.map(([kind]) => kind)} from=${of.from} to=${of.to} step=${of.step} format=${tokens} label="Tokens over time" />
       <${Legend} entries=${KINDS.map(([kind, , text]) => [kind, text])} />

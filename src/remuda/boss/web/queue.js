@@ -9,7 +9,7 @@ import { go, href, replace, route } from './route.js';
 import { approvals, decided, isHidden, isLive, items, label, limits, link, logOut, putOff, refresh, sessionOf, sessions, take, useWhole, waiting } from './store.js';
 import { More, Name, STEP, oneLine, plural, visible } from './text.js';
 import { Since, clock, dayHours, span } from './time.js';
-import { Reason, outcome, ownName, reasonWord } from './words.js';
+import { Reason, outcome, ownName } from './words.js';
 
 /** Milliseconds for which an item must be on the screen before it can be answered. */
 const READ = 700;
@@ -195,7 +195,7 @@ function howItEnded(item, approval) {
 function Ledger() {
   if (!decided.value.length) return null;
   return html`<details class="ledger"><summary>Decided lately</summary><ul>${decided.value.slice(0, 15).map((one) => html`<li key=${one.id}>
-    <span class="top"><b>${oneLine(one.tool || reasonWord(one.reason), 30)}</b> <${Name} text=${label(sessions.value.get(one.session_id), one.session_id)} limit=${30} /><span class="since"><${Since} at=${one.at ?? one.asked_at} /></span></span>
+    <span class="top"><b>${oneLine(one.tool || one.reason, 30)}</b> <${Name} text=${label(sessions.value.get(one.session_id), one.session_id)} limit=${30} /><span class="since"><${Since} at=${one.at ?? one.asked_at} /></span></span>
     <span class="dim">${outcome(one)}</span></li>`)}</ul></details>`;
 }
 

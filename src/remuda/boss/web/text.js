@@ -30,7 +30,7 @@ export const STEP = 200;
 
 /** Draws more rows of a list of `count`; `most` is the signal that says how many are drawn. */
 export const More = ({ most, count }) => (count > most.value ? html`<p class="tools"><button onClick=${() => { most.value += STEP; }}>
-  Show ${Math.min(STEP, count - most.value)} more of ${(count - most.value).toLocaleString('en')}</button></p>` : null);
+  Show more: ${plural(count - most.value, 'row')} left</button></p>` : null);
 
 export const FIRST = 20_000;
 const CHUNK = 50_000;
@@ -74,20 +74,12 @@ export function Long({ text, clean = visible, first = FIRST, onAll, label = 'tex
 // ── JSON ──
 
 /** An integer that a number of JavaScript would round: as it was written, also when it is sent back. */
-class Exact {
-  constructor(source) { this.source = source; }
-
-  toString() { return this.source; }
-
-  valueOf() { return Number(this.source); }
-
-  toJSON() { return JSON.rawJSON(this.source); }
-}
+const exact = (source) => ({ toString: () => source, valueOf: () => Number(source), toJSON: () => JSON.rawJSON(source) });
 
 const isRounded = (value) => Number.isInteger(value) && !Number.isSafeInteger(value);
-const keep = (_, value, { source }) => (isRounded(value) && /^-?\d+$/.test(source) ? new Exact(source) : value);
+const keep = (_, value, { source }) => (isRounded(value) && /^-?\d+$/.test(source) ? exact(source) : value);
 /** Only a text with such an integer is read the slow way. */
-export const parse = (text) => (JSON.rawJSON && /[:[,\s]-?\d{16}|^-?\d{16}/.test(text) ? JSON.parse(text, keep) : JSON.parse(text));
+export const parse = (text) => (JSON.rawJSON && /(^|[:[,\s])-?\d{16}/.test(text) ? JSON.parse(text, keep) : JSON.parse(text));
 export const json = (value) => JSON.stringify(value, null, 2) ?? '';
 
 /** Whether a value has an integer that was rounded: a browser without `JSON.rawJSON` (before 2025). */
