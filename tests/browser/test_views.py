@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 
 import pytest
 from playwright.sync_api import Page, ViewportSize, expect
@@ -12,6 +13,14 @@ from support.boss import event
 from support.browser import PHONE, WIDE, PageBench, live
 from support.keeper import until
 
+# Prints what is typed, as numbers.
+_ECHO = """
+import os, tty
+tty.setraw(0)
+os.write(1, b"ready ")
+while data := os.read(0, 99):
+    os.write(1, data.hex(" ").encode() + b" ")
+"""
 SIZES = pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
 
 
@@ -107,6 +116,36 @@ def test_terminal_is_read_only_until_control_is_taken(bench: PageBench, size: Vi
     page.get_by_role("button", name="Earlier output").click()
     expect(page.locator(".back-log")).to_contain_text("Scripted agent")
     expect(page.locator(".back-log")).not_to_contain_text("\\u001b")  # its colours are not text
+
+
+def test_bar_of_a_phone_has_the_keys_that_it_lacks(bench: PageBench) -> None:
+    bench.keep("raw", [sys.executable, "-c", _ECHO])
+    page = bench.open(PHONE, permissions=["clipboard-read", "clipboard-write"])
+    page.evaluate("navigator.clipboard.writeText('Zz')")
+    go(bench, page, "session", "kept:raw", "terminal")
+    expect(page.locator(".xterm-rows")).to_contain_text("ready")
+    bar = page.get_by_role("toolbar", name="Keys")
+    expect(bar).to_have_count(0)
+    page.get_by_role("button", name="Take control").tap()
+    sent = {
+        "Esc": "1b",
+        "Shift Tab": "1b 5b 5a",
+        "Up": "1b 5b 41",
+        "Down": "1b 5b 42",
+        "Right": "1b 5b 43",
+        "Left": "1b 5b 44",
+        "Tab": "09",
+        "Enter": "0d",
+        "Paste": "5a 7a",
+    }
+    for name, code in sent.items():
+        bar.get_by_role("button", name=name, exact=True).tap()
+        expect(page.locator(".xterm-rows")).to_contain_text(re.compile(f"{code}\\s*$"))
+    bar.get_by_role("button", name="Ctrl").tap()
+    page.keyboard.press("c")
+    expect(page.locator(".xterm-rows")).to_contain_text(re.compile(r"03\s*$"))
+    page.keyboard.press("c")  # it counts once
+    expect(page.locator(".xterm-rows")).to_contain_text(re.compile(r"03 63\s*$"))
 
 
 def test_prompt_is_sent_and_its_receipt_grows_to_acked(bench: PageBench) -> None:
