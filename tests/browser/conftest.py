@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from support.boss import lasting_port
-from support.browser import CHROMIUM, NO_BROWSER, NOT_TESTED, PageBench, open_browser
+from support.browser import CHROMIUM, NO_BROWSER, NOT_TESTED, PageBench, open_browser, shorten
 from support.keeper import Start
 
 
@@ -22,6 +22,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             f"chromium is missing: `make system-packages` installs it; {NO_BROWSER}=1 skips these",
             pytrace=False,
         )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> None:
+    """Before the report is written."""
+    if call.excinfo is not None:
+        shorten(call.excinfo.value)
 
 
 # Not for longer than a module: its loop runs in this thread, and other tests have loops of their own.

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Error, Page, Route, ViewportSize, expect
 
 from support.boss import event
-from support.browser import PHONE, WIDE, PageBench, requesting
+from support.browser import PHONE, WIDE, PageBench, requesting, shorten
 from support.keeper import until
 from support.watcher import Watcher
 
@@ -45,6 +45,18 @@ def check(page: Page) -> None:
     assert page.evaluate(_SAFE) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert page.evaluate(_TOO_WIDE) == 0
+
+
+def test_failure_at_a_long_page_has_a_short_text(bench: PageBench) -> None:
+    """The log of a run must stay readable: see `pytest_runtest_makereport`."""
+    page = bench.open(log_in=False)
+    page.set_content("<button>one of many</button>" * 5000)
+    with pytest.raises(AssertionError) as caught:
+        expect(page.locator("body")).to_have_text("another", timeout=1)
+    assert len(str(caught.value)) > 50_000
+    shorten(caught.value)
+    assert len(str(caught.value)) < 4_000
+    assert str(caught.value).startswith("Locator expected to have text 'another'")
 
 
 @SIZES
@@ -205,6 +217,37 @@ def test_fields_of_any_name_can_be_edited(bench: PageBench) -> None:
         assert hook.result()["state"] == "answered"
     (one,) = bench.boss.client.get("approvals")["approvals"]
     assert one["answer"]["updated_input"] == {**given, "__proto__": "changed", "toString": 4}
+
+
+def test_large_numbers_are_shown_and_sent_with_all_their_digits(bench: PageBench) -> None:
+    given = {"id": 9007199254740993, "text": "x", "deep": {"ids": [-1234567890123456789, 1.5, 7]}}
+    page = bench.open()
+    with bench.boss.holding(requesting("mcp__chat__send", given)) as hook:
+        for text in ("9007199254740993", "-1234567890123456789"):
+            expect(page.locator(".item .body")).to_contain_text(text)
+        page.locator(".actions").get_by_role("button", name="Edit").click()
+        expect(page.get_by_label("id (JSON)", exact=True)).to_have_value("9007199254740993")
+        page.get_by_label("text").fill("changed")
+        deep = page.get_by_label("deep (JSON)")
+        deep.fill(deep.input_value().replace(" 7", " 8765432109876543210"))
+        expect(page.locator(".actions button.primary")).to_have_attribute("aria-disabled", "false")
+        page.get_by_role("button", name="Allow as edited").click()
+        decision = hook.result()["output"]["hookSpecificOutput"]["decision"]
+    ids = [-1234567890123456789, 1.5, 8765432109876543210]
+    assert decision["updatedInput"] == {"id": given["id"], "text": "changed", "deep": {"ids": ids}}
+
+
+def test_request_with_digits_that_a_browser_cannot_show_is_not_allowed_there(bench: PageBench) -> None:
+    page = bench.open(log_in=False)
+    page.add_init_script("delete JSON.rawJSON")  # a browser from before 2025
+    page.goto(bench.address + bench.boss.client.post("logins", "links", body={})["path"])
+    page.get_by_role("button", name="Log in").click()
+    request(bench, "mcp__chat__send", {"deep": [{"id": 9007199254740993}]})
+    expect(page.locator(".item .body")).to_contain_text("This browser cannot show all digits of a number")
+    expect(page.locator(".later button").first).to_have_attribute("aria-disabled", "false")
+    page.locator(".actions").get_by_role("button", name="Allow").click(force=True)
+    expect(page.locator(".actions .note")).to_contain_text("Decide there")
+    expect(page.locator(".actions").get_by_role("button", name="Edit")).to_have_count(0)
 
 
 @pytest.mark.parametrize("word", ["constructor", "__proto__", "toString", "%", "<b>"])

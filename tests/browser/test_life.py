@@ -116,7 +116,7 @@ def test_session_that_ends_while_its_terminal_is_open(bench: PageBench, how: str
         post.kept.keeper.signal(signal.SIGKILL)
     expect(page.locator(".terminal .state")).to_have_text("ended: the last screen")
     expect(page.get_by_role("button", name="Take control")).to_have_count(0)
-    expect(page.locator(".who .state")).to_have_text("ended")
+    expect(page.locator(".who .state")).to_have_text("dead")
     words = "Resume this session with" if how == "ends" else "REPLY#1 to: hello"
     expect(page.locator(".xterm-rows")).to_contain_text(words)
 

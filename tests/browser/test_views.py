@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 
 import pytest
 from playwright.sync_api import Page, ViewportSize, expect
 
+from support.boss import event
 from support.browser import PHONE, WIDE, PageBench, live
 from support.keeper import until
 
+# Prints what is typed, as numbers.
+_ECHO = """
+import os, tty
+tty.setraw(0)
+os.write(1, b"ready ")
+while data := os.read(0, 99):
+    os.write(1, data.hex(" ").encode() + b" ")
+"""
 SIZES = pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
 
 
@@ -39,10 +49,50 @@ def test_agents_show_state_evidence_and_last_message(bench: PageBench, size: Vie
     row.get_by_role("button").click()
     expect(row.locator(".evidence")).to_contain_text("decides")
     expect(row.locator(".evidence")).to_contain_text("process")
+    bench.agent("asks").put("RUNBASH touch made")
+    asks = page.locator(".agent", has_text="asks")
+    expect(asks.locator(".state").first).to_have_text("waiting_permission")  # as in `ls`
+    page.get_by_label("Filter agents").fill("waiting_permission")
+    expect(page.locator(".agent .name")).to_have_text("asks")
     page.get_by_label("Filter agents").fill("other")
-    expect(page.locator(".agent")).to_have_count(1)
+    expect(page.locator(".agent .name")).to_have_text("other")
     page.get_by_label("Group by").select_option("host")
     expect(page.locator(".group h2")).to_contain_text("this machine")
+
+
+def test_very_many_agents_are_drawn_in_parts_and_none_that_waits_is_hidden_silently(bench: PageBench) -> None:
+    """One drawing of 10,000 rows kept the page busy for more than 30 s."""
+    count = 450
+    names = [f"s{number:04}" for number in range(count)]
+    kinds = ["prompted" if number < 200 else "stopped" for number in range(count)]
+    bench.boss.tell(
+        *(
+            event(kind, 1e9, session=name, cwd=f"/tmp/{name[-1]}/{name}")
+            for kind, name in zip(kinds, names, strict=True)
+        )
+    )
+    page = bench.open(where="agents")
+    rows = page.locator(".agent")
+    expect(page.get_by_role("heading", name="450 agents")).to_be_visible()
+    expect(rows).to_have_count(200)
+    waiting = [name for name in sorted(names, key=lambda one: (one[-1], one))[200:] if name >= "s0200"]
+    note = page.locator("main").get_by_role("note")
+    expect(note).to_contain_text(f"250 agents not shown, of which {len(waiting)} wait for you")
+    page.get_by_label("Filter agents").fill("s0449")  # the last one is found as well
+    expect(rows).to_have_count(1)
+    expect(note).to_have_count(0)
+    page.get_by_label("Filter agents").fill("")
+    page.get_by_role("button", name="Show more: 250 rows left").click()
+    expect(rows).to_have_count(400)
+    rows.last.get_by_role("link").first.focus()
+    page.keyboard.press("j")  # goes on where the drawn rows end
+    expect(rows).to_have_count(count)
+    expect(rows.nth(400).locator(".c-name")).to_be_focused()
+    expect(note).to_have_count(0)
+    page.goto(f"{bench.address}/#/queue")
+    expect(page.locator(".list .row")).to_have_count(200)
+    page.get_by_role("button", name="Show more: 50 rows left").click()
+    expect(page.locator(".list .row")).to_have_count(250)
 
 
 @SIZES
@@ -66,6 +116,36 @@ def test_terminal_is_read_only_until_control_is_taken(bench: PageBench, size: Vi
     page.get_by_role("button", name="Earlier output").click()
     expect(page.locator(".back-log")).to_contain_text("Scripted agent")
     expect(page.locator(".back-log")).not_to_contain_text("\\u001b")  # its colours are not text
+
+
+def test_bar_of_a_phone_has_the_keys_that_it_lacks(bench: PageBench) -> None:
+    bench.keep("raw", [sys.executable, "-c", _ECHO])
+    page = bench.open(PHONE, permissions=["clipboard-read", "clipboard-write"])
+    page.evaluate("navigator.clipboard.writeText('Zz')")
+    go(bench, page, "session", "kept:raw", "terminal")
+    expect(page.locator(".xterm-rows")).to_contain_text("ready")
+    bar = page.get_by_role("toolbar", name="Keys")
+    expect(bar).to_have_count(0)
+    page.get_by_role("button", name="Take control").tap()
+    sent = {
+        "Esc": "1b",
+        "Shift Tab": "1b 5b 5a",
+        "Up": "1b 5b 41",
+        "Down": "1b 5b 42",
+        "Right": "1b 5b 43",
+        "Left": "1b 5b 44",
+        "Tab": "09",
+        "Enter": "0d",
+        "Paste": "5a 7a",
+    }
+    for name, code in sent.items():
+        bar.get_by_role("button", name=name, exact=True).tap()
+        expect(page.locator(".xterm-rows")).to_contain_text(re.compile(f"{code}\\s*$"))
+    bar.get_by_role("button", name="Ctrl").tap()
+    page.keyboard.press("c")
+    expect(page.locator(".xterm-rows")).to_contain_text(re.compile(r"03\s*$"))
+    page.keyboard.press("c")  # it counts once
+    expect(page.locator(".xterm-rows")).to_contain_text(re.compile(r"03 63\s*$"))
 
 
 def test_prompt_is_sent_and_its_receipt_grows_to_acked(bench: PageBench) -> None:

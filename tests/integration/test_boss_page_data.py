@@ -21,7 +21,9 @@ from remuda.keeper.environment import session_environment
 from remuda.session import Session
 from support.boss import RunningBoss, event
 from support.boss_stream import Stream
+from support.commands import Commands
 from support.keeper import Kept, Start, event_named, until
+from support.pool_servers import fake_pool
 from support.watcher import Watcher
 
 SOURCES = (
@@ -314,3 +316,12 @@ def test_changes_show_the_work_of_the_agent(boss: RunningBoss, begin: Begin, pro
     assert (files["old"]["status"], files["old"]["added"], files["old"]["removed"]) == ("modified", 1, 0)
     assert "+two" in files["old"]["diff"]
     assert files["made"]["status"] == "untracked"
+
+
+def test_statistics_have_the_hits_of_the_pool_that_is_served(remuda: Commands, boss: RunningBoss) -> None:
+    assert boss.client.get("statistics")["pool"] is None
+    with fake_pool(remuda):
+        remuda("pool", "warm", "1")
+        remuda("run", "--no-fallback", "hello")
+        assert boss.client.get("statistics")["pool"] == {"requests": 1, "warm_hits": 1}
+    assert boss.client.get("statistics")["pool"] is None

@@ -204,9 +204,18 @@ def test_dash_filters_and_shows_all_again(ranch: Ranch) -> None:
     listed = dash(ranch)
     listed.shows("engine", "lathe")
     listed.press("/", "lat", "Enter")
-    listed.shows("lathe", "filter: lat", but="engine")
+    listed.shows("2 waiting", "1 with 'lat'", "WAITING 1", "lathe", but="engine")
     listed.press("Escape")
     listed.shows("engine", "lathe")
+    listed.press("/", "lat", "Enter")
+    listed.shows("1 with 'lat'", but="engine")
+    listed.press("Escape", "k")  # in one write: these are two keys, and not Alt with one
+    listed.shows("WAITING 2", "engine is done", but="with 'lat'")
+    for key, sign in (("?", "any other key: back"), ("/", "Esc: cancel"), ("R", "Reply to")):
+        listed.press("Escape", key)
+        listed.shows(sign)
+    listed.press("Escape", "q")  # ends the line that was open, and then the dashboard
+    ranch.bench.until(lambda seen: seen.panes[listed.pane].is_dead, "its end")
 
 
 def test_dash_marks_what_is_old_while_the_boss_is_gone(ranch: Ranch) -> None:

@@ -187,7 +187,9 @@ def test_serve_detached_goes_on_and_is_stopped(remuda: Commands) -> None:
     assert begun.err == ""
     try:
         assert remuda("run", "hello", "--no-fallback", env=env).out == "REPLY#1 to: hello\n"
-        assert remuda("print", "hello", "--pool", "--demo", env=env).out == "REPLY#1 to: hello\n"
+        assert remuda("print", "hello", "--pool", "--demo", env=env) == ("REPLY#1 to: hello\n", "")
+        note = "the agent of the pool answers: demo; use --cold to ask claude\n"
+        assert remuda("ask", "hello", env=env) == ("REPLY#1 to: hello\n", f"remuda ask: {note}")
         again = remuda.refused("pool", "serve", "--detach", "--demo", code=5)
         assert "a pool is already served" in again
     finally:

@@ -207,7 +207,9 @@ def test_pool_stop_returns_when_all_has_ended(remuda: Commands, pool: Path) -> N
     assert remuda("pool", "stop").out.startswith("stopped the pool (pid ")
     assert not pool.exists()
     for command in ("status", "metrics", "stop", "warm"):
-        assert "no pool is served" in remuda.refused("pool", command, code=3)
+        said = remuda.refused("pool", command, code=3)
+        assert "no pool is served" in said
+        assert ("nothing to stop" in said) == ("start one with" not in said) == (command == "stop")
 
 
 @pytest.mark.parametrize(

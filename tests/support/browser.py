@@ -68,6 +68,20 @@ def launched(kind: BrowserType, *flags: str, without: str = "") -> Iterator[Brow
         browser.close()
 
 
+_ERROR_START, _ERROR_END = 3000, 500
+
+
+def shorten(error: BaseException | None) -> None:
+    """Cut the text of an error and of what led to it. Playwright puts the complete page into it, twice."""
+    while error is not None:
+        text = str(error)
+        left_out = len(text) - _ERROR_START - _ERROR_END
+        if left_out > 0:
+            start, end = text[:_ERROR_START], text[-_ERROR_END:]
+            error.args = (f"{start}\n… {left_out:,} characters left out …\n{end}",)
+        error = error.__cause__ or error.__context__
+
+
 class PageBench:
     """A boss, its agents, and browsers that are logged in to it. `close` checks that nothing went wrong."""
 

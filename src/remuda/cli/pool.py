@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from remuda.duration import show_duration
-from remuda.errors import WaitTimeout
+from remuda.errors import PoolNotServed, WaitTimeout
 from remuda.pool.pool_connection import PoolConnection, default_socket, request
 
 from . import pool_serve
@@ -163,7 +163,11 @@ def stop(timeout: float, socket: Path | None) -> None:
     Example:
       remuda pool stop
     """
-    with PoolConnection(_path(socket)) as line:
+    try:
+        line = PoolConnection(_path(socket))
+    except PoolNotServed as error:
+        raise PoolNotServed(error.message, hint="there is nothing to stop") from None
+    with line:
         line.ask({"type": "shutdown"})
         line.next()
         pid = line.greeting.get("pid")

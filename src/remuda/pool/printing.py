@@ -75,6 +75,9 @@ def _run_in_pool(request: Request, prompt: str, clock: Clock, output: Output) ->
         with PoolConnection(os.path.expanduser(request.pool or default_socket())) as connection:
             connection.ask(message)
             clock.note(f"sent to the pool (pid {connection.greeting.get('pid')})")
+            if (agent := connection.greeting.get("agent", request.agent)) != request.agent:
+                other = "use --cold" if request.prefers_pool else "remove --pool"
+                warn(f"the agent of the pool answers: {agent}; {other} to ask {request.agent}")
             connection.deadline = time.monotonic() + timeout + _ANSWER_GRACE
             request.backend = str(connection.greeting.get("backend"))  # an error names the backend too
             return ReplyPrinter(request, output, request.backend).follow(connection)

@@ -33,7 +33,7 @@ from .widgets import AgentList, Line
 _NARROW, _WIDE = 60, 100
 """Columns below which list and agent are not shown together: never, or not while the right side is used."""
 _AGES = 5.0
-"""Seconds between redraws of the ages in the list."""
+"""Seconds between redraws of ages."""
 
 Result = TypeVar("Result")
 
@@ -95,7 +95,7 @@ class DashApp(App[None]):
         self.exit(return_code=128 + signal.SIGTERM)
 
     def _pass_time(self) -> None:
-        self._draw_list()
+        self._draw()
         if self._feed is not None and is_gone():
             end_without_terminal()
 
@@ -158,11 +158,11 @@ class DashApp(App[None]):
 
     def _draw_head(self) -> None:
         board, at = self.board, self.board.snapshot.at
-        waiting = sum(row.item is not None for row in board.rows)
+        waiting = len({one["session_id"] for one in board.snapshot.items})
         total = len(board.snapshot.sessions)
         text = f"remuda · {waiting} waiting · {total} agent{'s' if total != 1 else ''}"
         if board.filter:
-            text += f" · filter: {one_line(board.filter)}"
+            text += f" · {len(board.rows)} with '{one_line(board.filter)}'"
         if self.has_class("right-only") and board.marked is not None:
             text += f" · {board.marked.label}"
         if self._error is not None:

@@ -42,8 +42,16 @@ class Prompt(Input):
         self.display = True
         self.screen.set_focus(self)  # at once, so that what is typed next goes there
 
+    def on_key(self, event: events.Key) -> None:
+        """End the line here: the key after Esc may have been sent here already, and is for the app."""
+        if not self.is_open:
+            event.prevent_default()
+        elif event.key in ("enter", "escape"):
+            event.stop()
+            self.key(event)
+
     def key(self, event: events.Key) -> None:
-        """Take a key that came to the app: Enter, Esc, or one typed before the line had the focus."""
+        """Take Enter, Esc, or a key that came to the app before the line had the focus."""
         if event.key in ("enter", "escape"):
             event.prevent_default()  # `Input` would submit as well, after the next question has opened
             self._end(self.value if event.key == "enter" else None)

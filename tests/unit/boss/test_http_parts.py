@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,10 +23,13 @@ from remuda.boss.feed import KEPT, Change, Feed
 from remuda.boss.http import schema
 from remuda.boss.http.gate import Arrival, Gate, Passed, Refusal, Site, loopback_sites
 from remuda.boss.http.openapi import ROUTES
-from remuda.boss.http.route import error_document, status_of
+from remuda.boss.http.queue_routes import get_queue, get_sessions
+from remuda.boss.http.route import ApiRequest, ApiResponse, error_document, status_of
 from remuda.boss.http.schema import check, read_query, record
 from remuda.boss.http.server import _socket_protocol
 from remuda.boss.http.terminal import serve_terminal
+from remuda.boss.ports import BossParts
+from remuda.boss.session_details import SessionDetails
 from remuda.errors import (
     AlreadyAnswered,
     BadName,
@@ -37,6 +41,7 @@ from remuda.errors import (
 )
 from remuda.keeper.record import SessionRecord
 from remuda.paths import SessionPaths, sessions_folder
+from support.boss import event, open_service
 
 TOKEN = "t" * 40
 GATE = Gate(TOKEN, loopback_sites(4127), lambda method, path: (method, path) == ("POST", "/event"))
@@ -407,3 +412,36 @@ def test_socket_that_is_over_ends_its_terminal_and_waits_for_no_one() -> None:
         far.close()
 
     asyncio.run(end())
+
+
+# ── long lists ──
+
+
+@pytest.mark.parametrize("get", [get_queue, get_sessions])
+def test_long_list_leaves_the_loop_to_others_and_loses_no_change(
+    get: Callable[[BossParts, ApiRequest], Awaitable[ApiResponse]], tmp_path: Path
+) -> None:
+    """A hook waited 4 s while a page with 10,000 items opened."""
+
+    made = 0
+
+    class Query(dict[str, Any]):
+        def get(self, name: str, default: Any = None) -> Any:  # asked for each document
+            nonlocal made
+            made += name == "cut"
+            return super().get(name, default)
+
+    async def run() -> None:
+        async with open_service(tmp_path) as service:
+            await service.take(*(event("stopped", 1.0, session=f"s{number:04}") for number in range(1000)))
+            before = service.feed.last_id
+            listing = asyncio.ensure_future(get(BossParts(service), ApiRequest(query=Query(cut=4000))))
+            while made < 500:
+                await asyncio.sleep(0)
+            assert not listing.done()
+            service.set_details("s0000", SessionDetails(waiting=7))
+            document: Any = (await listing).document
+            assert len(document.get("items") or document["sessions"]) == 1000
+            assert document["last_event_id"] == before != service.feed.last_id  # the change comes after it
+
+    asyncio.run(run())

@@ -20,6 +20,7 @@ from remuda.errors import BossDown
 from remuda.tui.app import DashApp
 from remuda.tui.detail import conversation_text, evidence_text, messages_text, row_texts, screen_text
 from remuda.tui.model import Row, Snapshot
+from remuda.tui.widgets import DetailView
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 """What is drawn, as text. `REMUDA_WRITE_SNAPSHOTS=1` writes them again: look at the difference."""
@@ -146,6 +147,18 @@ def test_old_list_says_so_and_nothing_can_be_decided() -> None:
     lines = play((80, 24), lose)
     assert lines[0].startswith(" the boss has ended; what you see is from ")
     assert "nothing can be decided" in lines[-1]
+
+
+def test_age_of_a_request_grows_while_nothing_else_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remuda.tui.app._AGES", 0.05)
+    monkeypatch.setattr("remuda.tui.right._REDRAW_INTERVAL", 0.0)
+
+    async def wait(app: DashApp, pilot: Pilot[None]) -> None:
+        while "1s ago" not in str(app.query_one(DetailView).lines[0]):
+            await pilot.pause(0.05)
+
+    lines = play((80, 24), wait, snapshot(asked_at=time.time()))
+    assert "permission ask1, 1s ago" in lines[2]
 
 
 def test_confirmation_that_comes_with_the_key_decides_nothing() -> None:

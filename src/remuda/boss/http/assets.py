@@ -34,10 +34,10 @@ _PACKED = frozenset({".css", ".html", ".js", ".json", ".mjs", ".svg", ".txt", ".
 _INLINE = re.compile(rb"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DOTALL)
 _COMMENT = {
     ".js": re.compile(rb"^[ \t]*(?://.*|/\*\*[^*]*\*/)$", re.MULTILINE),
-    ".css": re.compile(rb"/\*[^*\n]*\*/"),
+    ".css": re.compile(rb"/\*[^*\n]*\*/|(?<=[{;:,]) | (?=[{}])"),
 }
 _INDENT = re.compile(rb"^[ \t]+", re.MULTILINE)
-"""Neither is sent of our own files: 5 KB of 60 less. Lines stay: errors name the lines of the file."""
+"""Neither is sent of our own files, nor are spaces of CSS: 5 KB of 60 less. Lines stay: errors name them."""
 _INDEX = "index.html"
 _WORKER = "sw.js"
 _WORKER_POLICY = ((b"content-security-policy", b"default-src 'none'"),)

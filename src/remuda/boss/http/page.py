@@ -129,7 +129,7 @@ def request_page(approval: Approval, who: str, where: str | None = None, *, is_b
 
 def error_page(message: str, hint: str | None = None) -> str:
     more = f"<p><small>{_text(hint)}</small>" if hint else ""
-    return _FRAME.format(title="Nothing to decide here", body=f"<p>{_text(message)}</p>{more}")
+    return _FRAME.format(title="This did not work", body=f"<p>{_text(message)}</p>{more}")
 
 
 def _text(text: str) -> str:

@@ -5,7 +5,7 @@ import { useKeys } from './keys.js';
 import { summary } from './request.js';
 import { go, href } from './route.js';
 import { approvals, byAgent, isLive, label, listeners, refresh, sessions } from './store.js';
-import { Name, gist, oneLine, plural, tokens, visible } from './text.js';
+import { More, Name, STEP, gist, oneLine, plural, tokens, visible } from './text.js';
 import { Since, clock, slow, span } from './time.js';
 import { GROUP_WORDS, State, groupOf } from './words.js';
 
@@ -17,6 +17,8 @@ const withEnded = signal(false);
 const strips = signal({ from: 0, to: 0, sessions: new Map() });
 const opened = signal('');
 const marked = signal('');
+/** Rows that are drawn: each has a strip, and a browser needs seconds for thousands of them. */
+const most = signal(STEP);
 
 // ── what the last hours were ──
 
@@ -26,7 +28,8 @@ async function loadStrips() {
   try {
     const found = await get('states', { hours: HOURS });
     // Not more than is known, so that the strips of a new boss are not empty.
-    const first = Math.min(found.to - SHORTEST, ...found.sessions.flatMap((one) => one.segments.filter((part) => part.state !== null).map((part) => part.from)));
+    let first = found.to - SHORTEST;
+    for (const { segments } of found.sessions) for (const part of segments) if (part.state !== null && part.from < first) first = part.from;
     strips.value = { from: Math.max(found.from, first), to: found.to, sessions: new Map(found.sessions.map((one) => [one.id, one.segments])) };
   } catch { /* the strip stays as it was; the bar says that the connection is lost */ }
 }
@@ -84,6 +87,7 @@ const evidence = signal(new Map());
 
 // ── the view ──
 
+const { compare } = new Intl.Collator();
 const folderOf = (session) => session.repo || session.cwd || 'no folder';
 const groupKey = (session) => (grouping.value === 'host' ? session.host ?? 'this machine' : folderOf(session));
 
@@ -93,6 +97,7 @@ const shown = computed(() => {
   const old = clock() - 86400;
   const all = [...sessions.value.values()].filter((one) => (one.ended == null ? true : withEnded.value && one.ended > old) && !one.replaced_by);
   const fits = (one) => {
+    if (!words.length) return true;
     const text = [label(one), one.cwd, one.title, one.agent, one.agent_state, one.last_message].join(' ').toLowerCase();
     return words.every((word) => text.includes(word));
   };
@@ -102,8 +107,9 @@ const shown = computed(() => {
     if (!groups.has(key)) groups.set(key, []);
     groups.get(key).push(one);
   }
-  for (const list of groups.values()) list.sort((one, other) => label(one).localeCompare(label(other)) || (one.id < other.id ? -1 : 1));
-  return [...groups].sort(([one], [other]) => one.localeCompare(other));
+  const names = new Map(all.map((one) => [one, label(one)]));
+  for (const list of groups.values()) list.sort((one, other) => compare(names.get(one), names.get(other)) || (one.id < other.id ? -1 : 1));
+  return [...groups].sort(([one], [other]) => compare(one, other));
 });
 
 const inputOf = (one) => (one ? [one.input, one.cache_read, one.cache_write].reduce((sum, count) => (count == null ? sum : (sum ?? 0) + count), null) : null);
@@ -115,13 +121,20 @@ export function AgentsView() {
     const at = flat.findIndex((one) => one.id === marked.value);
     if (action === 'down' || action === 'up') {
       const next = flat[Math.max(0, Math.min(flat.length - 1, at + (action === 'down' ? 1 : -1)))];
-      if (next) { marked.value = next.id; document.getElementById(`agent-${next.id}`)?.focus(); }
+      if (!next) return true;
+      marked.value = next.id;
+      if (flat.indexOf(next) >= most.value) most.value += STEP;
+      requestAnimationFrame(() => document.getElementById(`agent-${next.id}`)?.focus());
       return true;
     }
     if (action === 'go' && at >= 0) { go('session', marked.value); return true; }
     if (action === 'refresh') { refresh(); loadStrips(); return true; }
     return false;
   });
+  let room = most.value;
+  const drawn = shown.value.map(([key, list]) => { const part = list.slice(0, room); room -= part.length; return [key, part, list.length]; }).filter(([, part]) => part.length);
+  const rest = flat.slice(most.value);
+  const waits = rest.filter((one) => byAgent.value.has(one.id)).length;
   const ended = [...sessions.value.values()].filter((one) => one.ended != null && !one.replaced_by && one.ended > clock() - 86400).length;
   return html`<div class="agents">
     <div class="tools"><h1 class="title">${plural(flat.filter((one) => one.ended == null).length, 'agent')}</h1>
@@ -130,9 +143,11 @@ export function AgentsView() {
         <option value="folder">folder</option><option value="host">host</option></select></label>
       <label class="check"><input type="checkbox" checked=${withEnded.value} onChange=${(event) => { withEnded.value = event.target.checked; }} /> ended today (${ended})</label></div>
     ${flat.length === 0 && html`<div class="empty"><p class="big">${filter.value ? 'No agent fits the filter.' : 'No agent runs.'}</p></div>`}
-    ${shown.value.map(([key, list]) => html`<section class="group" key=${key} aria-label=${oneLine(key)}>
-      <h2><bdi>${oneLine(key, 200)}</bdi> <span class="dim">${list.length}</span></h2>
+    ${rest.length > 0 && html`<p class="tools" role="note"><span>${plural(rest.length, 'agent')} not shown, of which <a href="#/queue">${waits} wait for you</a>.</span></p>`}
+    ${drawn.map(([key, list, count]) => html`<section class="group" key=${key} aria-label=${oneLine(key)}>
+      <h2><bdi>${oneLine(key, 200)}</bdi> <span class="dim">${count}</span></h2>
       <ul>${list.map((one) => html`<${Agent} key=${one.id} session=${one} />`)}</ul></section>`)}
+    <${More} most=${most} count=${flat.length} />
   </div>`;
 }
 

@@ -1,4 +1,5 @@
 // Requests to the boss.
+import { parse } from './text.js';
 import { learnClock } from './time.js';
 
 export class ApiError extends Error {
@@ -44,8 +45,8 @@ export async function request(method, where, { body, headers = {}, signal, query
   return response;
 }
 
-export const get = async (where, query, signal) => (await request('GET', where, { query, signal })).json();
-export const post = async (where, body = {}) => (await request('POST', where, { body })).json();
+export const get = async (where, query, signal) => parse(await (await request('GET', where, { query, signal })).text());
+export const post = async (where, body = {}) => parse(await (await request('POST', where, { body })).text());
 
 /** Server-sent events by fetch: EventSource can neither begin at an id nor tell silence from life. */
 export async function* events(where, lastId, signal) {

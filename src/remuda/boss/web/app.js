@@ -5,8 +5,8 @@ import { AgentsView } from './agents.js';
 import { QueueView } from './queue.js';
 import { later, route } from './route.js';
 import { follow, label, link, logOut, refresh, sessionOf, version, waiting } from './store.js';
+import { visible } from './text.js';
 import { Since } from './time.js';
-import { reasonWord } from './words.js';
 
 const VIEWS = [['queue', 'Queue'], ['agents', 'Agents'], ['usage', 'Usage'], ['statistics', 'Statistics']];
 
@@ -67,7 +67,7 @@ let known = null;
 effect(() => {
   const now = waiting.value;
   const fresh = known && now.filter((one) => !known.has(one.id));
-  if (fresh?.length) spoken.textContent = fresh.slice(0, 3).map((one) => `${label(sessionOf(one), one.session_id).slice(0, 60)} waits: ${reasonWord(one.reason)}`).join('. ');
+  if (fresh?.length) spoken.textContent = fresh.slice(0, 3).map((one) => `${label(sessionOf(one), one.session_id).slice(0, 60)} waits: ${visible(one.reason)}`).join('. ');
   if (link.value.state === 'live') known = new Set(now.map((one) => one.id));
 });
 

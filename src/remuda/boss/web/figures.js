@@ -5,7 +5,7 @@ import { get } from './api.js';
 import { label, sessions } from './store.js';
 import { Name, money, oneLine, plural, tokens, visible } from './text.js';
 import { clock, day, dayHours, hours, span } from './time.js';
-import { GROUP_WORDS, STATE_ORDER, groupOf, reasonWord } from './words.js';
+import { GROUP_WORDS, STATE_ORDER, groupOf } from './words.js';
 
 // ── charts ──
 
@@ -188,11 +188,11 @@ function Figures({ of }) {
       <${Legend} entries=${groups.map((group) => [group, GROUP_WORDS[group]])} />
       <${Table} label="Agents by state" head=${['when', ...groups.map((group) => GROUP_WORDS[group])]} rows=${states.filter((one) => Object.keys(one.values).length).map((one) => [when(one.at), ...groups.map((group) => (one.values[group] ?? 0).toFixed(1))])} />` : html`<p class="dim">Nothing is known of this time.</p>`}<//>
     <${Card} title="How long agents waited for a human">
-      ${of.waits.count ? html`<p class="big-figures"><span><b>${span(of.waits.median)}</b> median</span><span><b>${span(of.waits.p90)}</b> p90</span><span><b>${of.waits.count}</b> waits</span></p>
+      ${of.waits.count ? html`<p class="big-figures"><span><b>${span(of.waits.median)}</b> median</span><span><b>${span(of.waits.p90)}</b> p90</span><span><b>${of.waits.count}</b> ${of.waits.count === 1 ? 'wait' : 'waits'}</span></p>
       <${Lines} from=${of.from} to=${of.to} format=${(value) => span(value)} label="Median and 90th percentile of waits over time" lines=${[
     { name: 'l-median', points: of.waits.over_time.map((one) => ({ at: one.at, value: one.median })) }, { name: 'l-p90', points: of.waits.over_time.map((one) => ({ at: one.at, value: one.p90 })) }]} />
       <${Legend} entries=${[['l-median', 'median'], ['l-p90', 'p90']]} />
-      <${Table} label="Waits by reason" head=${['reason', 'waits', 'median', 'p90']} rows=${of.waits.reasons.map((one) => [reasonWord(one.reason), one.count, one.median == null ? '–' : span(one.median), one.p90 == null ? '–' : span(one.p90)])} />` : html`<p class="dim">No agent waited.</p>`}<//>
+      <${Table} label="Waits by reason" head=${['reason', 'waits', 'median', 'p90']} rows=${of.waits.reasons.map((one) => [visible(one.reason), one.count, one.median == null ? '–' : span(one.median), one.p90 == null ? '–' : span(one.p90)])} />` : html`<p class="dim">No agent waited.</p>`}<//>
     <${Card} title="Tokens" note=${cost == null ? 'Cost: unknown.' : `Cost: ${money(cost, of.usage.currency)}.`}>
       ${used.some((one) => Object.values(one.values).some(Boolean)) ? html`<${Stacked} rows=${used} names=${KINDS.map(([kind]) => kind)} from=${of.from} to=${of.to} step=${of.step} format=${tokens} label="Tokens over time" />
       <${Legend} entries=${KINDS.map(([kind, , text]) => [kind, text])} />

@@ -7,20 +7,22 @@ import { Markdown } from './markdown.js';
 import { EditForm, Questions, RequestBody, editedInput, isAnswered, partsOf, summary, whyHidden } from './request.js';
 import { go, href, replace, route } from './route.js';
 import { approvals, decided, isHidden, isLive, items, label, limits, link, logOut, putOff, refresh, sessionOf, sessions, take, useWhole, waiting } from './store.js';
-import { Name, oneLine, plural, visible } from './text.js';
+import { More, Name, STEP, oneLine, plural, visible } from './text.js';
 import { Since, clock, dayHours, span } from './time.js';
-import { Reason, outcome, ownName, reasonWord } from './words.js';
+import { Reason, outcome, ownName } from './words.js';
 
 /** Milliseconds for which an item must be on the screen before it can be answered. */
 const READ = 700;
 const SNOOZE = 600;
-const MOST = 500;
 const ASKS = new Set(['permission', 'question', 'plan']);
 /** An agent may write its last message into its file after it asked. */
 const AGAIN = 1500;
 const NEW = 'This is new: read it, then press again.';
 
 const chosen = signal('');
+/** Rows that are drawn, of what waits and of what is put off. */
+const most = signal(STEP);
+const mostPutOff = signal(STEP);
 /** The item that the user went to; the first one is chosen without. */
 let picked = '';
 /** The result of the last action, for the status line. */
@@ -49,7 +51,9 @@ function choose(id) {
 function move(by) {
   const at = list.value.findIndex((one) => one.id === chosen.value);
   const next = list.value[Math.max(0, Math.min(list.value.length - 1, at + by))];
-  if (next) choose(next.id);
+  if (!next) return;
+  if (list.value.indexOf(next) >= most.value) most.value += STEP;
+  choose(next.id);
 }
 
 /** After an action: to the next item, or to the list if there is none. */
@@ -147,13 +151,13 @@ function List() {
     ${limits.value.map((one) => html`<p class="limit" role="note">Limit reached${one.until > clock() && html`, until ${dayHours(one.until)}`}:
       ${plural(one.messages, 'message')} in ${plural(one.sessions.length, 'session')} wait.</p>`)}
     ${!list.value.length && !isWide.value && html`<${Nothing} />`}
-    <ul class="rows">${list.value.slice(0, MOST).map((one) => html`<${Row} key=${one.id} item=${one} />`)}</ul>
-    ${list.value.length > MOST && html`<p class="tools">and ${list.value.length - MOST} more</p>`}
+    <ul class="rows">${list.value.slice(0, most.value).map((one) => html`<${Row} key=${one.id} item=${one} />`)}</ul>
+    <${More} most=${most} count=${list.value.length} />
     ${putOff.value.length > 0 && html`<details open=${isOpen} onToggle=${(event) => open(event.target.open)}>
       <summary>${plural(putOff.value.length, 'item')} put off</summary>
-      <ul class="rows">${putOff.value.map((one) => html`<li class="row put-off" key=${one.id}><span class="top"><${Reason} reason=${one.reason} />
+      <ul class="rows">${putOff.value.slice(0, mostPutOff.value).map((one) => html`<li class="row put-off" key=${one.id}><span class="top"><${Reason} reason=${one.reason} />
         <${Name} text=${label(sessionOf(one), one.session_id)} /></span>
-        <button class="small" onClick=${() => bringBack(one)}>Bring back</button></li>`)}</ul></details>`}
+        <button class="small" onClick=${() => bringBack(one)}>Bring back</button></li>`)}</ul><${More} most=${mostPutOff} count=${putOff.value.length} /></details>`}
     <${Ledger} />
     <p class="tools"><a href="#/notices">Notices</a></p>
     <button class="plain phone-only" onClick=${logOut}>Log out</button>
@@ -191,7 +195,7 @@ function howItEnded(item, approval) {
 function Ledger() {
   if (!decided.value.length) return null;
   return html`<details class="ledger"><summary>Decided lately</summary><ul>${decided.value.slice(0, 15).map((one) => html`<li key=${one.id}>
-    <span class="top"><b>${oneLine(one.tool || reasonWord(one.reason), 30)}</b> <${Name} text=${label(sessions.value.get(one.session_id), one.session_id)} limit=${30} /><span class="since"><${Since} at=${one.at ?? one.asked_at} /></span></span>
+    <span class="top"><b>${oneLine(one.tool || one.reason, 30)}</b> <${Name} text=${label(sessions.value.get(one.session_id), one.session_id)} limit=${30} /><span class="since"><${Since} at=${one.at ?? one.asked_at} /></span></span>
     <span class="dim">${outcome(one)}</span></li>`)}</ul></details>`;
 }
 

@@ -2,7 +2,7 @@
 import { html, useEffect, useRef } from './lib.js';
 import { Diff } from './diff.js';
 import { Markdown } from './markdown.js';
-import { Long, gist, json, oneLine, visible } from './text.js';
+import { Long, gist, json, losesDigits, oneLine, parse, visible } from './text.js';
 
 const IN_DIFF = new Set(['old_string', 'new_string', 'edits', 'new_source', 'content']);
 const asText = (value) => (typeof value === 'string' ? value : json(value));
@@ -10,6 +10,7 @@ const asText = (value) => (typeof value === 'string' ? value : json(value));
 /** Why a request cannot be allowed from here; '' if all of it can be shown. */
 export function whyHidden(approval) {
   if (!approval.tool) return 'The request is shown only in the agent’s terminal.';
+  if (losesDigits(approval.input)) return 'This browser cannot show all digits of a number; the agent’s terminal does.';
   const { plan } = approval.input;
   return approval.reason === 'plan' && !(typeof plan === 'string' && plan.trim())
     ? 'The plan is shown only in the agent’s terminal.' : '';
@@ -128,6 +129,6 @@ export function editedInput(input, draft) {
   return Object.fromEntries(Object.entries(input).map(([name, value]) => {
     if (!Object.hasOwn(draft, name)) return [name, value];
     if (typeof value === 'string') return [name, draft[name]];
-    try { return [name, JSON.parse(draft[name])]; } catch (error) { throw new Error(`${name} is not valid JSON: ${error.message}`); }
+    try { return [name, parse(draft[name])]; } catch (error) { throw new Error(`${name} is not valid JSON: ${error.message}`); }
   }));
 }

@@ -1,6 +1,7 @@
 // What the boss knows, as signals. Lists first, then changes from the id that the lists had.
 import { batch, computed, signal, useEffect } from './lib.js';
 import { ApiError, events, get, path, post } from './api.js';
+import { parse } from './text.js';
 import { clock, slow } from './time.js';
 
 /** connecting, live, lost (then everything shown is old), out (logged out). */
@@ -150,7 +151,7 @@ export async function follow() {
           say('live');
         } else {
           lastId = event.id;
-          take(event.kind, JSON.parse(event.data));
+          take(event.kind, parse(event.data));
         }
       }
       if (lastId === null) { clearInterval(watch); abort.abort(); continue; }

@@ -25,6 +25,13 @@ export function oneLine(text, limit = 200) {
 
 export const Name = ({ text, limit = 80 }) => html`<bdi class="name">${oneLine(text, limit)}</bdi>`;
 
+/** Rows of a list that are drawn at first, and with each press of `More`. */
+export const STEP = 200;
+
+/** Draws more rows of a list of `count`; `most` is the signal that says how many are drawn. */
+export const More = ({ most, count }) => (count > most.value ? html`<p class="tools"><button onClick=${() => { most.value += STEP; }}>
+  Show more: ${plural(count - most.value, 'row')} left</button></p>` : null);
+
 export const FIRST = 20_000;
 const CHUNK = 50_000;
 
@@ -64,7 +71,23 @@ export function Long({ text, clean = visible, first = FIRST, onAll, label = 'tex
   </div>`;
 }
 
+// ── JSON ──
+
+/** An integer that a number of JavaScript would round: as it was written, also when it is sent back. */
+const exact = (source) => ({ toString: () => source, valueOf: () => Number(source), toJSON: () => JSON.rawJSON(source) });
+
+const isRounded = (value) => Number.isInteger(value) && !Number.isSafeInteger(value);
+const keep = (_, value, { source }) => (isRounded(value) && /^-?\d+$/.test(source) ? exact(source) : value);
+/** Only a text with such an integer is read the slow way. */
+export const parse = (text) => (JSON.rawJSON && /(^|[:[,\s])-?\d{16}/.test(text) ? JSON.parse(text, keep) : JSON.parse(text));
 export const json = (value) => JSON.stringify(value, null, 2) ?? '';
+
+/** Whether a value has an integer that was rounded: a browser without `JSON.rawJSON` (before 2025). */
+export function losesDigits(value) {
+  if (JSON.rawJSON) return false;
+  return value && typeof value === 'object' ? Object.values(value).some(losesDigits) : isRounded(value);
+}
+
 export const plural = (count, word) => `${count.toLocaleString('en')} ${word}${count === 1 ? '' : 's'}`;
 
 export function tokens(count) {

@@ -2,43 +2,23 @@
 import { html } from './lib.js';
 import { visible } from './text.js';
 
+/** The group of each state: its colour. The words are those of `ls` and of `/v1`. */
 export const STATES = {
-  starting: ['starting', 'busy'],
-  idle: ['idle', 'idle'],
-  thinking: ['thinking', 'busy'],
-  streaming: ['answering', 'busy'],
-  tool_use: ['tool runs', 'busy'],
-  waiting_permission: ['permission', 'waiting'],
-  waiting_answer: ['question', 'waiting'],
-  interrupted: ['interrupted', 'halted'],
-  limited: ['limited', 'limited'],
-  error: ['error', 'error'],
-  active: ['active', 'busy'],
-  asleep: ['asleep', 'idle'],
-  dead: ['ended', 'dead'],
-  unreachable: ['unreachable', 'unknown'],
+  __proto__: null, starting: 'busy', idle: 'idle', thinking: 'busy', streaming: 'busy', tool_use: 'busy', waiting_permission: 'waiting', waiting_answer: 'waiting',
+  interrupted: 'halted', limited: 'limited', error: 'error', active: 'busy', asleep: 'idle', dead: 'dead', unreachable: 'unknown',
 };
-export const STATE_ORDER = ['waiting', 'busy', 'idle', 'halted', 'limited', 'error', 'dead', 'unknown'];
 export const GROUP_WORDS = {
   waiting: 'waiting', busy: 'working', idle: 'idle', halted: 'interrupted', limited: 'limited', error: 'error',
   dead: 'ended', unknown: 'unknown',
 };
-export const groupOf = (state) => STATES[state]?.[1] ?? 'unknown';
-export const State = ({ state }) => html`<span class="state ${groupOf(state)}">${STATES[state]?.[0] ?? 'unknown'}</span>`;
+export const STATE_ORDER = Object.keys(GROUP_WORDS);
+export const groupOf = (state) => STATES[state] ?? 'unknown';
+export const State = ({ state }) => html`<span class="state ${groupOf(state)}">${STATES[state] ? state : 'unknown'}</span>`;
 
 const REASONS = {
-  stopped: ['stopped', 'idle'],
-  permission: ['permission', 'waiting'],
-  question: ['question', 'waiting'],
-  plan: ['plan', 'waiting'],
-  api_error: ['error', 'error'],
-  limited: ['limited', 'limited'],
-  hung: ['hung', 'error'],
-  dead: ['ended', 'dead'],
-  budget: ['budget', 'limited'],
+  __proto__: null, stopped: 'idle', permission: 'waiting', question: 'waiting', plan: 'waiting', api_error: 'error', limited: 'limited', hung: 'error', dead: 'dead', budget: 'limited',
 };
-export const reasonWord = (reason) => REASONS[reason]?.[0] ?? visible(reason);
-export const Reason = ({ reason }) => html`<span class="state ${REASONS[reason]?.[1] ?? 'unknown'}">${reasonWord(reason)}</span>`;
+export const Reason = ({ reason }) => html`<span class="state ${REASONS[reason] ?? 'unknown'}">${visible(reason)}</span>`;
 
 const PAST = { allow: 'allowed', deny: 'denied' };
 const WHO = { terminal: 'in the terminal', link: 'through a link', notice: 'from a notice', cli: 'on the command line', api: 'through the API', policy: 'by the policy', timeout: 'by a timeout', page: 'in a page' };
