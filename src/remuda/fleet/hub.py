@@ -306,7 +306,7 @@ class Hub:
         try:
             async with self._calling("the request"):
                 try:
-                    return bytes((await self._client.request(subject, data, timeout=timeout)).data)
+                    return bytes((await self._unless_closed(subject, data, timeout)).data)
                 except nats.errors.NoRespondersError:
                     raise HostUnreachable("the host is not connected to the hub") from None
                 except nats.errors.TimeoutError:
@@ -316,6 +316,19 @@ class Hub:
         finally:
             if not self._client.is_connected:
                 self.closed.set()
+
+    async def _unless_closed(self, subject: str, data: bytes, timeout: float) -> Msg:  # noqa: ASYNC109
+        """Request. nats-py 2.16 waits for the answer until the timeout, also when the connection is gone."""
+        asking = asyncio.create_task(self._client.request(subject, data, timeout=timeout))
+        closing = asyncio.create_task(self.closed.wait())
+        try:
+            await asyncio.wait((asking, closing), return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                raise nats.errors.ConnectionClosedError
+            return asking.result()
+        finally:
+            asking.cancel()
+            closing.cancel()
 
     async def publish(self, subject: str, data: bytes, reply: str = "") -> None:
         """Publish without storing. With `reply`, the server reports there if no one listens.
