@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from nats.aio.msg import Msg
 from remuda.errors import HubRefused, HubUnreachable
 from remuda.fleet.hub import Hub
 from remuda.fleet.membership import Membership, read_key
-from support.fleet import FleetBench, HubMachine, Machine, free_port
+from support.fleet import FleetBench, HubMachine, Machine, Relay, free_port
 from support.keeper import until
 
 
@@ -237,6 +238,26 @@ def test_a_revoked_key_is_disconnected_and_refused(hub: HubMachine) -> None:
     asyncio.run(attempt())
     assert "leaver" not in hub.remuda("fleet", "keys").out
     assert "no key has the name 'leaver'" in hub.remuda.refused("fleet", "keys", "revoke", "leaver", code=2)
+
+
+def test_a_link_that_stalls_does_not_move_the_clock(hub: HubMachine) -> None:
+    path = hub.new_key("clock", "host")
+
+    async def attempt() -> None:
+        with closing(Relay(hub.port)) as relay:
+            connection = await Hub.connect(Membership(read_key(path), relay.url, "machine"))
+            error = await connection.measure() / 2
+            relay.stall("down")
+            measuring = asyncio.create_task(connection.measure())
+            while not relay.held["down"]:  # the answer, which is late
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(1.0)
+            relay.mend()
+            assert await measuring > 1.0
+            assert abs(connection.ahead) <= error + 0.1  # both have the same clock
+            await connection.close()
+
+    asyncio.run(attempt())
 
 
 def test_a_hub_with_another_certificate_is_refused(hub: HubMachine, home: Path) -> None:

@@ -101,7 +101,7 @@ class Hub:
         self._jetstream = client.jetstream(timeout=ANSWER_TIMEOUT)
         self.member = member
         self.closed = closed
-        self._ahead = 0.0
+        self._ahead: float | None = None
 
     @classmethod
     async def connect(cls, member: Membership) -> Hub:
@@ -205,17 +205,21 @@ class Hub:
         took = time.monotonic() - begin
         at = _moment(str(subjects.read(answer.data).get("ts")))
         if at:
-            self._ahead = at - (wall + took / 2)
+            # The hub answered at some time between. A link that stalls says little, and must not undo what a
+            # quick answer showed: a request that came late would be taken for one in time.
+            earliest, latest = at - (wall + took), at - wall
+            known = (earliest + latest) / 2 if self._ahead is None else self._ahead
+            self._ahead = min(max(known, earliest), latest)
         return took
 
     @property
     def ahead(self) -> float:
         """How far the hub's clock is ahead of ours, in seconds."""
-        return self._ahead
+        return self._ahead or 0.0
 
     def now(self) -> float:
         """Return the hub's time."""
-        return time.time() + self._ahead
+        return time.time() + self.ahead
 
     # ── storing ──
 
