@@ -23,7 +23,7 @@ from support.fleet_chaos import FleetJudge
 from support.fleet_cluster import Cluster
 from support.keeper import Process, until
 
-_MESSAGES, _REQUESTS = 4, 3
+_MESSAGES, _REQUESTS = 4, 4
 _SESSIONS = ("work", "asks")
 
 

@@ -113,6 +113,7 @@ class FleetJudge:
             "decided": sum(one.code == 0 for one in self.decisions),
             "not decided": sum(one.code != 0 for one in self.decisions),
             "requests": len(self.requests),
+            "requests taken": len(self._listed()),
             "answered": sum("result" in one["outcome"] for one in self._listed()),
         }
 
