@@ -13,6 +13,7 @@ import pytest
 
 from remuda.fleet.exchange import make_message
 from remuda.fleet.hub import Hub
+from support import counts
 from support.fleet import FleetBench, Machine
 from support.fleet_chaos import FleetJudge
 from support.keeper import until
@@ -103,15 +104,13 @@ def share_a_name(bench: FleetBench, lacks: str) -> FleetJudge:
     return judge
 
 
-@pytest.mark.parametrize(
-    ("happen", "lacks", "fault"),
-    [
-        (deliver_again, "nothing", ""),
-        (deliver_again, "dedup", "was put twice"),
-        (share_a_name, "nothing", ""),
-        (share_a_name, "fence", "was lost"),
-    ],
-)
+CASES = [(deliver_again, "dedup", "was put twice"), (share_a_name, "fence", "was lost")]
+if counts.SOAK:
+    CASES += [(deliver_again, "nothing", ""), (share_a_name, "nothing", "")]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("happen", "lacks", "fault"), CASES)
 def test_the_judge_finds_what_goes_wrong_without_the_dedup_or_the_fence(
     home: Path, happen: Callable[[FleetBench, str], FleetJudge], lacks: str, fault: str
 ) -> None:
