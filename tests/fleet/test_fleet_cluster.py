@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,9 @@ pytestmark = pytest.mark.timeout(400)
 @pytest.fixture
 def cluster(home: Path) -> Iterator[Cluster]:
     bench = FleetBench(home)
-    made = Cluster(bench, {"desk": ("operator",), "build7": ("host",)})
-    try:
+    with closing(Cluster(bench, {"desk": ("operator",), "build7": ("host",)})) as made, closing(bench):
         made.prepare()
         yield made
-    finally:
-        bench.close()
-        made.close()
 
 
 def test_the_leader_of_three_servers_is_killed_and_no_message_is_lost(cluster: Cluster) -> None:

@@ -327,7 +327,7 @@ class Hub:
         closing = asyncio.create_task(self.closed.wait())
         try:
             await asyncio.wait((asking, closing), return_when=asyncio.FIRST_COMPLETED)
-            if not asking.done():
+            if not asking.done() or asking.cancelled():
                 raise nats.errors.ConnectionClosedError
             return asking.result()
         finally:
