@@ -12,9 +12,8 @@ import pytest
 from remuda.errors import PermissionRefused
 from remuda.keeper.client import KeeperClient
 from remuda.keeper.elsewhere import open_tunnel
-from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection
-from support.attach import DETACH, PRINTER, REMUDA, attach, find_attach, is_restored, tell
+from support.attach import DETACH, PRINTER, REMUDA, attach, find_attach, is_restored, receive_until, tell
 from support.commands import SIZER
 from support.fleet import FleetBench, Machine, Relay
 from support.heimdall_client import PATIENCE
@@ -84,20 +83,6 @@ def work(build: Machine) -> Iterator[str]:
 
 def watchers(machine: Machine, name: str) -> int:
     return int(machine.remuda.json("status", name)["clients"])
-
-
-def receive_until(client: KeeperClient, text: bytes) -> bytes:
-    """Read output until it has `text`; returns all of it."""
-    seen = bytearray()
-
-    def look() -> bool:
-        for event in client.receive(PATIENCE):
-            if isinstance(event, wire.OutputReceived | wire.RepaintReceived):
-                seen.extend(event.data)
-        return text in seen
-
-    until(look, f"{text!r}")
-    return bytes(seen)
 
 
 def test_attach_shows_the_screen_resizes_and_detaches(desk: Machine, build: Machine, pane: Pane) -> None:

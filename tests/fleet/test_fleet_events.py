@@ -73,6 +73,46 @@ def test_what_a_host_did_without_a_link_or_a_follower_arrives_in_order_and_once(
     relay.close()
 
 
+def test_all_that_a_host_did_while_cut_off_arrives_in_order_and_once(bench: FleetBench) -> None:
+    relay = Relay(bench.hub.port)
+    desk = bench.machine("desk", "operator")
+    build = bench.machine("build7", "host", url=relay.url)
+    for name in ("work", "ends"):
+        build.start(name)
+        desk.until_session("build7", name)
+    begun = desk.send("build7/work", "SLOW 6")  # ends without the link
+    until(lambda: desk.receipt(begun)["stage"] in ("submitted", "recorded"), "the turn to run")
+
+    relay.stall()
+    waits = desk.send("build7/work", "at the hub")
+    build.remuda("messages", begun, "--wait")
+    asked = build.remuda("send", "work", "RUNBASH touch made").out.split()[1]
+    until(lambda: build.client.get("approvals", state="open")["approvals"], "the permission request")
+    build.remuda("approve", "work", "--yes")
+    build.remuda("messages", asked, "--wait")
+    assert (build.remuda.cwd / "made").exists()
+    build.remuda("kill", "ends")
+    build.start("new")
+    build.remuda("send", "new", "hello", "--wait")
+    assert desk.receipt(begun)["stage"] in ("submitted", "recorded")  # what is known, and no more
+    relay.cut()
+    relay.mend()
+
+    for message in (begun, waits):
+        receipt = desk.until_stage(message, "acked")
+        stages = [one["stage"] for one in receipt["steps"]]
+        assert stages == ["sent", "accepted", "written", "submitted", "recorded", "ended", "acked"]
+    desk.until_session("build7", "new")
+    until(lambda: sorted(one["name"] for one in desk.remuda.json("ls")) == ["new", "work"], "its sessions")
+    assert build.prompts("work") == ["SLOW 6", "RUNBASH touch made", "at the hub"]
+    events = until_all(desk, build)
+    prompts = [one["facts"].get("prompt") for one in events if one["kind"] == "prompted"]
+    assert [one for one in prompts if one] == ["SLOW 6", "RUNBASH touch made", "hello", "at the hub"]
+    ids = [(one["session"], one["id"]) for one in events]
+    assert len(ids) == len(set(ids))
+    relay.close()
+
+
 def forget_ids(bench: FleetBench) -> None:
     """Make the hub forget which ids it has seen."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from nats.aio.msg import Msg
 from remuda.errors import HubRefused, HubUnreachable
 from remuda.fleet.hub import Hub
 from remuda.fleet.membership import Membership, read_key
-from support.fleet import FleetBench, HubMachine, Machine, free_port
+from support.fleet import FleetBench, HubMachine, Machine, Relay, free_port
 from support.keeper import until
 
 
@@ -30,127 +31,176 @@ def member(hub: HubMachine, path: Path) -> Membership:
     return Membership(read_key(path), hub.url, "machine")
 
 
-FORBIDDEN: dict[str, tuple[list[str], list[str]]] = {
+_STREAMS = ("INBOX", "RECEIPT", "EVENTS", "KV_hosts", "KV_sessions", "KV_accounts")
+_OF_A_STREAM = (
+    *("STREAM.INFO", "STREAM.CREATE", "STREAM.UPDATE", "STREAM.DELETE", "STREAM.PURGE", "STREAM.SNAPSHOT"),
+    *(
+        "STREAM.RESTORE",
+        "STREAM.MSG.GET",
+        "STREAM.MSG.DELETE",
+        "STREAM.PEER.REMOVE",
+        "STREAM.LEADER.STEPDOWN",
+    ),
+    *("CONSUMER.CREATE", "CONSUMER.LIST", "CONSUMER.NAMES", "DIRECT.GET"),
+)
+_OF_A_CONSUMER = (
+    *("CONSUMER.CREATE", "CONSUMER.DURABLE.CREATE", "CONSUMER.INFO", "CONSUMER.DELETE", "CONSUMER.PAUSE"),
+    *("CONSUMER.RESET", "CONSUMER.UNPIN", "CONSUMER.LEADER.STEPDOWN", "CONSUMER.MSG.NEXT"),
+)
+
+
+def every_subject(name: str) -> list[str]:
+    """Subjects of every shape that the hub knows, with this key's name and another in every place."""
+    names = (name, "other")
+    pairs = [(one, two) for one in names for two in names]
+    found = [f"in.{one}.s.m1.{two}" for one, two in pairs] + [f"in.any.p.r1.{one}" for one in names]
+    found += [f"fl.{one}.r1.{two}" for one, two in pairs] + [f"ap.{one}.3f.{two}" for one, two in pairs]
+    found += [f"rq.{one}.{kind}.{two}" for one, two in pairs for kind in ("read", "act", "new")]
+    found += [f"io.{one}.{kind}.{two}.1" for one, two in pairs for kind in ("read", "type", "out", "new")]
+    shapes = ("rc.{}.m1", "ev.{}.s", "$KV.hosts.{}", "$KV.sessions.{}.s", "$KV.accounts.{}.a", "_INBOX_{}.x")
+    found += [shape.format(one) for shape in shapes for one in names]
+    for stream in _STREAMS:
+        found += [f"$JS.API.{word}.{stream}" for word in _OF_A_STREAM]
+        found += [f"$JS.API.CONSUMER.CREATE.{stream}.x.{filtered}" for filtered in (f"in.{name}.>", ">")]
+        for consumer in (*names, "any"):
+            found += [f"$JS.API.{word}.{stream}.{consumer}" for word in _OF_A_CONSUMER]
+            found += [f"$JS.ACK.{stream}.{consumer}.1.1.1.1.0", f"$JS.FC.{stream}.{consumer}.x"]
+    for one in names:
+        found += [f"$JS.API.DIRECT.GET.KV_hosts.$KV.hosts.{one}", f"$JS.API.DIRECT.GET.RECEIPT.rc.{one}.m1"]
+        found += [f"$JS.API.DIRECT.GET.KV_sessions.$KV.sessions.{one}.s"]
+        found += [
+            f"$JS.API.DIRECT.GET.KV_accounts.$KV.accounts.{one}.a",
+            f"$JS.API.DIRECT.GET.EVENTS.ev.{one}.s",
+        ]
+        found += [f"$JS.API.DIRECT.GET.INBOX.in.{one}.s.m1.{one}"]
+    found += ["$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST", "$JS.API.ACCOUNT.PURGE.FLEET"]
+    found += ["$JS.API.META.LEADER.STEPDOWN", "$JS.API.SERVER.REMOVE", "$JS.EVENT.ADVISORY.x"]
+    return [*found, "$SYS.REQ.SERVER.PING", "$SYS.REQ.USER.INFO", "_INBOX.x", "$KV.other.x", "$O.x", "x.y"]
+
+
+_ASKS_TIME = ["$JS.API.STREAM.INFO.KV_hosts"]
+_SEES = [
+    *("$JS.API.DIRECT.GET.KV_hosts", "$JS.API.DIRECT.GET.KV_sessions", "$JS.API.DIRECT.GET.RECEIPT"),
+    *("$JS.API.CONSUMER.MSG.NEXT.EVENTS.NAME", "$JS.ACK.EVENTS.NAME.1.1.1.1.0"),
+    *("rq.NAME.read.NAME", "rq.other.read.NAME", "io.NAME.read.NAME.1", "io.other.read.NAME.1"),
+]
+_SEEN = [
+    *("$KV.hosts.NAME", "$KV.hosts.other", "$KV.sessions.NAME.s", "$KV.sessions.other.s"),
+    *("rc.NAME.m1", "rc.other.m1", "io.NAME.out.NAME.1", "io.other.out.NAME.1"),
+]
+ALLOWED: dict[str, tuple[list[str], list[str]]] = {
     "host": (
         [
-            *(
-                "$KV.hosts.other",
-                "$KV.sessions.other.s",
-                "rc.other.m1",
-                "in.other.s.m1.NAME",
-                "in.NAME.s.m1.NAME",
-            ),
-            *("rq.other.read.NAME", "rq.other.act.NAME", "ap.other.3f.NAME", "_INBOX_other.x", "_INBOX.x"),
-            *("$JS.API.CONSUMER.MSG.NEXT.INBOX.other", "$JS.ACK.INBOX.other.1.1.1.1.0"),
-            *("$JS.API.CONSUMER.CREATE.INBOX", "$JS.API.CONSUMER.CREATE.INBOX.x.in.NAME.>"),
-            *(
-                "$JS.API.CONSUMER.DURABLE.CREATE.INBOX.x",
-                "$JS.API.STREAM.DELETE.INBOX",
-                "$JS.API.STREAM.NAMES",
-            ),
-            *(
-                "$JS.API.STREAM.MSG.GET.INBOX",
-                "$JS.API.STREAM.MSG.DELETE.INBOX",
-                "$JS.API.STREAM.PURGE.INBOX",
-            ),
-            *("$JS.API.DIRECT.GET.KV_sessions", "$JS.API.DIRECT.GET.KV_hosts.$KV.hosts.other"),
-            *("$JS.API.DIRECT.GET.RECEIPT", "$SYS.REQ.SERVER.PING"),
-            *("io.other.out.x.1", "io.other.read.NAME.1", "io.other.type.NAME.1", "io.NAME.type.x.1"),
-            *("ev.other.s", "$KV.accounts.other.a", "fl.desk.r1.other", "in.any.p.r1.NAME"),
-            *("$JS.API.CONSUMER.MSG.NEXT.EVENTS.NAME", "$JS.ACK.EVENTS.NAME.1.1.1.1.0"),
+            *_ASKS_TIME,
+            *("rc.NAME.m1", "ev.NAME.s", "$KV.hosts.NAME", "$KV.sessions.NAME.s", "$KV.accounts.NAME.a"),
+            *("fl.NAME.r1.NAME", "fl.other.r1.NAME", "io.NAME.out.NAME.1", "io.NAME.out.other.1"),
+            *("$JS.API.CONSUMER.MSG.NEXT.INBOX.NAME", "$JS.ACK.INBOX.NAME.1.1.1.1.0"),
+            *("$JS.API.CONSUMER.MSG.NEXT.INBOX.any", "$JS.ACK.INBOX.any.1.1.1.1.0"),
+            *("$JS.API.DIRECT.GET.KV_hosts.$KV.hosts.NAME", "$JS.API.DIRECT.GET.KV_accounts"),
         ],
         [
-            "in.NAME.s.m.x",
-            "in.other.s.m.x",
-            "rq.other.act.x",
-            "ap.other.1.x",
-            "_INBOX_other.x",
-            "rc.other.m1",
-            *("io.other.read.x.1", "io.other.type.x.1", "io.NAME.out.x.1", "io.other.out.NAME.1"),
-            "in.any.p.r1.x",
-            "fl.desk.r1.NAME",
-            "fl.NAME.r1.x",
-            "ev.other.s",
+            *(
+                "_INBOX_NAME.x",
+                "$KV.accounts.NAME.a",
+                "$KV.accounts.other.a",
+                "ap.NAME.3f.NAME",
+                "ap.NAME.3f.other",
+            ),
+            *(f"rq.NAME.{kind}.{one}" for kind in ("read", "act", "new") for one in ("NAME", "other")),
+            *(f"io.NAME.{kind}.{one}.1" for kind in ("read", "type") for one in ("NAME", "other")),
         ],
     ),
-    "viewer": (
-        [
-            *("in.other.s.m1.NAME", "rq.other.act.NAME", "rq.other.read.other", "ap.other.3f.NAME"),
-            *("$KV.hosts.NAME", "$KV.sessions.NAME.s", "rc.NAME.m1", "$JS.API.CONSUMER.MSG.NEXT.INBOX.NAME"),
-            *(
-                "$JS.API.CONSUMER.CREATE.KV_sessions",
-                "$JS.API.STREAM.MSG.GET.INBOX",
-                "$JS.API.STREAM.DELETE.INBOX",
-            ),
-            *("io.other.type.NAME.1", "io.other.read.other.1", "io.NAME.out.NAME.1", "io.other.out.NAME.1"),
-            *("ev.NAME.s", "$KV.accounts.NAME.a", "fl.desk.r1.NAME", "in.any.p.r1.NAME"),
-            *("$JS.API.CONSUMER.MSG.NEXT.INBOX.any", "$JS.API.CONSUMER.MSG.NEXT.EVENTS.other"),
-        ],
-        [
-            *("in.other.s.m.x", "rq.other.read.x", "rq.NAME.act.x", "ap.other.1.x", "_INBOX_other.x"),
-            *("io.other.out.other.1", "io.other.type.x.1", "io.other.read.x.1"),
-            "in.any.p.r1.x",
-            "fl.NAME.r1.x",
-            "ev.other.s",
-        ],
-    ),
+    "viewer": ([*_ASKS_TIME, *_SEES], ["_INBOX_NAME.x", *_SEEN]),
     "operator": (
         [
-            *(
-                "in.other.s.m1.other",
-                "rq.other.act.other",
-                "ap.other.3f.other",
-                "$KV.hosts.NAME",
-                "rc.NAME.m1",
-            ),
-            *("$KV.sessions.NAME.s", "$JS.API.CONSUMER.MSG.NEXT.INBOX.other", "$JS.API.STREAM.MSG.GET.INBOX"),
-            *("$JS.API.CONSUMER.CREATE.INBOX", "$JS.API.CONSUMER.CREATE.KV_sessions.x.$KV.sessions.>"),
-            *("$JS.API.STREAM.UPDATE.INBOX", "$JS.API.STREAM.PURGE.RECEIPT"),
-            *("io.other.type.other.1", "io.other.read.other.1", "io.other.out.NAME.1"),
-            *("ev.NAME.s", "$KV.accounts.NAME.a", "fl.desk.r1.NAME", "in.any.p.r1.other"),
-            *("$JS.API.CONSUMER.MSG.NEXT.INBOX.any", "$JS.ACK.INBOX.any.1.1.1.1.0"),
+            *(*_ASKS_TIME, *_SEES, "in.NAME.s.m1.NAME", "in.other.s.m1.NAME", "in.any.p.r1.NAME"),
+            *("rq.NAME.act.NAME", "rq.other.act.NAME", "ap.NAME.3f.NAME", "ap.other.3f.NAME"),
+            *("io.NAME.type.NAME.1", "io.other.type.NAME.1"),
         ],
-        [
-            *("in.other.s.m.x", "rq.other.act.x", "ap.other.1.x", "_INBOX_other.x"),
-            *("io.other.out.other.1", "io.other.type.x.1", "io.other.read.x.1"),
-            "in.any.p.r1.x",
-            "fl.other.r1.x",
-            "ev.other.s",
-        ],
+        ["_INBOX_NAME.x", *_SEEN, "fl.NAME.r1.NAME", "fl.NAME.r1.other"],
     ),
 }
-"""By role: subjects that its key must not publish to, and must not subscribe to. NAME is its own name."""
+"""By role: all that its key may publish and subscribe to of `every_subject`. It must not do the rest."""
+_PATTERNS = [
+    *(
+        ">",
+        "*.>",
+        "*.*",
+        "*.*.*",
+        "*.*.*.*",
+        "*.*.*.*.*",
+        "in.>",
+        "in.*.*.*.*",
+        "in.any.>",
+        "fl.>",
+        "fl.*.*.*",
+        "ap.>",
+    ),
+    *(
+        "ap.*.*.*",
+        "rq.>",
+        "rq.*.*.*",
+        "io.>",
+        "io.*.*.*.*",
+        "io.*.out.*.*",
+        "rc.>",
+        "ev.>",
+        "ev.*.*",
+        "$KV.>",
+        "$JS.>",
+    ),
+    *(
+        "$KV.*.*",
+        "$KV.*.*.*",
+        "$KV.accounts.>",
+        "_INBOX.>",
+        "_INBOX_other.>",
+        "$JS.API.>",
+        "$JS.ACK.>",
+        "$SYS.>",
+    ),
+]
+"""What a key could try to subscribe to so as to read more."""
 
 
-@pytest.mark.parametrize("role", list(FORBIDDEN))
-def test_a_key_cannot_write_or_read_what_its_role_has_no_right_to(hub: HubMachine, role: str) -> None:
-    name = f"some-{role}"
-    own = member(hub, hub.new_key(name, role))
-    publish, subscribe = ([one.replace("NAME", name) for one in some] for some in FORBIDDEN[role])
+@pytest.mark.parametrize("roles", [["host"], ["viewer"], ["operator"], ["host", "operator"]], ids="+".join)
+def test_a_key_writes_and_reads_what_its_roles_allow_and_nothing_else(
+    hub: HubMachine, roles: list[str]
+) -> None:
+    name = "-".join(["some", *roles])
+    own = member(hub, hub.new_key(name, *roles))
+    publish, subscribe = (
+        {one.replace("NAME", name) for role in roles for one in ALLOWED[role][at]} for at in (0, 1)
+    )
+    subjects = every_subject(name)
+    assert publish | subscribe <= {*subjects}
 
-    async def attempt() -> tuple[list[str], list[str]]:
+    async def attempt() -> tuple[set[str], set[str]]:
         admin, key = await Hub.connect(hub.folder.admin()), await Hub.connect(own)
         written, heard = Heard(), Heard()
         await admin._client.subscribe(">", cb=written.take)
         await admin._client.flush()
-        for subject in publish:
+        for subject in subjects:
             await key._client.publish(subject, f"try {subject}".encode())
-        for subject in subscribe:
+        for subject in [*subjects, *_PATTERNS]:
             await key._client.subscribe(subject, cb=heard.take)
+            await key._client.subscribe(subject, queue="q", cb=heard.take)
         await key._client.subscribe(f"_INBOX_{name}.end", cb=heard.take)
         await key._client.flush()
         await key._client.publish("$JS.API.STREAM.INFO.KV_hosts", b"end")
         await written.until(b"end")
-        for subject in [*subscribe, f"_INBOX_{name}.end"]:
-            await admin._client.publish(subject, b"end" if subject.endswith(".end") else b"secret")
+        # The rest is what an administrator would change the hub with.
+        for subject in [one for one in subjects if not one.startswith("$JS.API.")]:
+            await admin._client.publish(subject, f"secret {subject}".encode())
+        await admin._client.publish(f"_INBOX_{name}.end", b"end")
         await heard.until(b"end")
         await key.close()
         await admin.close()
-        return [one for one in written.got if one.startswith("try ")], [
-            one for one in heard.got if one == "secret"
-        ]
+        return written.after("try "), heard.after("secret ")
 
-    assert asyncio.run(attempt()) == ([], [])
+    could_write, could_read = asyncio.run(attempt())
+    assert could_write == publish
+    assert could_read == subscribe
 
 
 class Heard:
@@ -163,6 +213,9 @@ class Heard:
     async def take(self, message: Msg) -> None:
         self.got.append(message.data.decode("utf-8", "replace"))
         self._wanted.setdefault(message.data, asyncio.Event()).set()
+
+    def after(self, word: str) -> set[str]:
+        return {one.removeprefix(word) for one in self.got if one.startswith(word)}
 
     async def until(self, data: bytes) -> None:
         async with asyncio.timeout(20):
@@ -185,6 +238,26 @@ def test_a_revoked_key_is_disconnected_and_refused(hub: HubMachine) -> None:
     asyncio.run(attempt())
     assert "leaver" not in hub.remuda("fleet", "keys").out
     assert "no key has the name 'leaver'" in hub.remuda.refused("fleet", "keys", "revoke", "leaver", code=2)
+
+
+def test_a_link_that_stalls_does_not_move_the_clock(hub: HubMachine) -> None:
+    path = hub.new_key("clock", "host")
+
+    async def attempt() -> None:
+        with closing(Relay(hub.port)) as relay:
+            connection = await Hub.connect(Membership(read_key(path), relay.url, "machine"))
+            error = await connection.measure() / 2
+            relay.stall("down")
+            measuring = asyncio.create_task(connection.measure())
+            while not relay.held["down"]:  # the answer, which is late
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(1.0)
+            relay.mend()
+            assert await measuring > 1.0
+            assert abs(connection.ahead) <= error + 0.1  # both have the same clock
+            await connection.close()
+
+    asyncio.run(attempt())
 
 
 def test_a_hub_with_another_certificate_is_refused(hub: HubMachine, home: Path) -> None:

@@ -7,11 +7,13 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from remuda.testing.offline import CLOSED_PROXY, closed_proxies, is_offline, proxies_closed
+from support.namespaces import Cable, Namespace, why_not
 
 OFFLINE = [sys.executable, "-m", "remuda.testing.offline", "--"]
 
@@ -45,6 +47,26 @@ def test_offline_other_addresses_cannot_be_reached() -> None:
 def test_offline_inside_offline_stays_in_its_namespace() -> None:
     here = str(Path("/proc/self/ns/net").readlink())
     assert run("readlink", "/proc/self/ns/net").stdout.strip() == here
+
+
+ROUTES_OUT = [
+    ("route", "{0}", "10.0.0.0/8", "via", "10.77.{1}.1"),
+    ("route", "{0}", "default", "dev", "eth0"),
+    ("-6", "route", "{0}", "default", "dev", "eth0"),
+]
+
+
+def test_a_cable_between_namespaces_is_offline_until_it_has_a_route_out() -> None:
+    if why := why_not():
+        pytest.skip(f"NOT TESTED: no network namespaces ({why})")
+    with closing(Namespace()) as hub, closing(Cable(hub)) as machine:
+        network = machine.here.split(".")[2]
+        assert (hub.call(is_offline), machine.call(is_offline)) == (True, True)
+        for words in ROUTES_OUT:
+            for verb, offline in (("add", False), ("del", True)):
+                route = [one.format(verb, network) for one in words]
+                subprocess.run([*machine.prefix, "ip", *route], check=True)
+                assert machine.call(is_offline) is offline, route
 
 
 @pytest.mark.parametrize(("command", "status"), [(["no-such-command"], 127), (["/"], 126), ([], 2)])

@@ -6,9 +6,11 @@ import re
 from pathlib import Path
 
 from remuda.keeper.client import KeeperClient
+from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection
 from support.commands import COMMAND, Commands
-from support.keeper import Process
+from support.heimdall_client import PATIENCE
+from support.keeper import Process, until
 from support.tmux import Pane
 
 COLS, ROWS = 60, 12
@@ -46,3 +48,17 @@ def find_attach(pane: Pane) -> Process:
 
 def is_restored(pane: Pane) -> bool:
     return pane.ask("alternate_on", "cursor_flag", "mouse_any_flag", "wrap_flag") == ["0", "1", "0", "1"]
+
+
+def receive_until(client: KeeperClient, text: bytes) -> bytes:
+    """Read output until it has `text`; returns all of it."""
+    seen = bytearray()
+
+    def look() -> bool:
+        for event in client.receive(PATIENCE):
+            if isinstance(event, wire.OutputReceived | wire.RepaintReceived):
+                seen.extend(event.data)
+        return text in seen
+
+    until(look, f"{text!r}")
+    return bytes(seen)

@@ -58,5 +58,5 @@ HEARTBEAT_SCRIPTS: Final = 300 if SOAK else 60
 """Random scripts of an inbox's life that are compared with a model of heartbeat-stop."""
 FLEET_DEATHS: Final = 75 if SOAK else 3
 """Deaths of a boss, the hub or a sender of a fleet; during each, four messages are sent."""
-FLEET_CHAOS: Final = 77 if SOAK else 4
-"""Deaths of anything in a fleet; during each, four messages and three requests to any host are sent."""
+FLEET_CHAOS: Final = 77 if SOAK else 7
+"""Deaths of anything in a fleet; during each, five messages and four requests to any host are sent."""

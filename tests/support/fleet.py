@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -23,6 +23,7 @@ from support.heimdall_client import PATIENCE
 from support.keeper import Process, until
 
 T = TypeVar("T")
+_PIECES_UNDER_WAY = 1000
 
 
 def free_port() -> int:
@@ -90,6 +91,11 @@ class Machine:
     @property
     def token(self) -> str:
         return self.client.folder.token.read_text().strip()
+
+    @property
+    def boss_pid(self) -> int:
+        assert self._boss is not None
+        return self._boss.pid
 
     def boss_up(self) -> None:
         begun = self.remuda.json("up", "--detach", "--port", "0")
@@ -201,63 +207,109 @@ class FleetBench:
 
 
 class Relay:
-    """A link between a machine and the hub that can be delayed, stalled and cut."""
+    """A link between a machine and the hub that can be delayed, stalled and cut.
 
-    def __init__(self, target: int, delay: float = 0.0) -> None:
-        self._target = target
+    `up` is the way to the hub, and `down` the way to the machine. `enter` is called first, in the thread of
+    the relay: it may move it into another network. Of several targets, the first that listens is used.
+    """
+
+    def __init__(
+        self,
+        target: int | list[int],
+        delay: float = 0.0,
+        here: str = "127.0.0.1",
+        enter: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._targets = [target] if isinstance(target, int) else target
         self._delay = delay
+        self._here = here
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(enter,), daemon=True)
         self._writers: set[asyncio.StreamWriter] = set()
-        self._flows = asyncio.Event()
+        self._flows = {"up": asyncio.Event(), "down": asyncio.Event()}
         self._is_cut = False
+        self.held = {"up": 0, "down": 0}
+        """Bytes that came since the last stall of that way, and were not passed on."""
         self.port = 0
         self._thread.start()
         self._call(self._open())
 
     @property
     def url(self) -> str:
-        return f"tls://127.0.0.1:{self.port}"
+        return f"tls://{self._here}:{self.port}"
+
+    def _run(self, enter: Callable[[], None]) -> None:
+        enter()
+        self._loop.run_forever()
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
 
     async def _open(self) -> None:
-        self._flows.set()
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        for flows in self._flows.values():
+            flows.set()
+        self._server = await asyncio.start_server(self._accept, self._here, 0)
         self.port = int(self._server.sockets[0].getsockname()[1])
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._is_cut:
             writer.close()
             return
-        try:
-            there, onward = await asyncio.open_connection("127.0.0.1", self._target)
-        except OSError:
+        for port in self._targets:
+            try:
+                there, onward = await asyncio.open_connection("127.0.0.1", port)
+                break
+            except OSError:
+                continue
+        else:
             writer.close()
             return
         self._writers |= {writer, onward}
-        await asyncio.gather(self._pump(reader, onward), self._pump(there, writer))
+        await asyncio.gather(self._pump(reader, onward, "up"), self._pump(there, writer, "down"))
         self._writers -= {writer, onward}
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: str) -> None:
+        """Pass on what comes, each piece `delay` after it came, however many are under way."""
+        line: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_PIECES_UNDER_WAY)
+
+        async def fill() -> None:
+            data = b"-"
+            while data:
+                try:
+                    data = await reader.read(1 << 16)
+                except OSError:
+                    data = b""
+                if not self._flows[way].is_set():
+                    self.held[way] += len(data)
+                await line.put((self._loop.time() + self._delay, data))
+
+        filling = asyncio.create_task(fill())
         try:
-            while data := await reader.read(1 << 16):
-                if self._delay:
-                    await asyncio.sleep(self._delay)
-                await self._flows.wait()
+            while True:
+                due, data = await line.get()
+                await asyncio.sleep(due - self._loop.time())
+                await self._flows[way].wait()
+                if not data or writer.is_closing():
+                    break
                 writer.write(data)
                 await writer.drain()
         except OSError:
             pass
+        filling.cancel()
         writer.close()
 
-    def stall(self) -> None:
-        """Carry nothing, and keep the connections."""
-        self._loop.call_soon_threadsafe(self._flows.clear)
+    def stall(self, *ways: str) -> None:
+        """Carry nothing, and keep the connections. Without `ways`, both."""
+
+        async def stop() -> None:
+            for way in ways or ("up", "down"):
+                self.held[way] = 0
+                self._flows[way].clear()
+
+        self._call(stop())
 
     def cut(self) -> None:
-        """End the connections, and take none."""
+        """End the connections with what is held, and take none."""
 
         async def end() -> None:
             self._is_cut = True
@@ -269,7 +321,8 @@ class Relay:
     def mend(self) -> None:
         async def flow() -> None:
             self._is_cut = False
-            self._flows.set()
+            for flows in self._flows.values():
+                flows.set()
 
         self._call(flow())
 
@@ -277,7 +330,8 @@ class Relay:
         async def end() -> None:
             self._server.close()
             self._is_cut = True
-            self._flows.set()
+            for flows in self._flows.values():
+                flows.set()
             for writer in list(self._writers):
                 writer.transport.abort()
             others = [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]

@@ -6,14 +6,23 @@ some only where there is no network but loopback.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import signal
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from itertools import count
+from typing import TYPE_CHECKING, TypeVar
 
+from support.fleet import FleetBench, Machine, Relay
 from support.keeper import until
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
 _NUMBERS = count(1)
 
 
@@ -42,6 +51,18 @@ class Namespace:
         """What runs a command there."""
         _ip("link", "set", "lo", "up", prefix=self.prefix)
 
+    def enter(self) -> None:
+        """Move the calling thread there, for good; threads that it starts are there too."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        with open(self.prefix[1].partition("=")[2]) as space:
+            if libc.setns(space.fileno(), 0):
+                raise OSError(ctypes.get_errno(), f"cannot enter {space.name}")
+
+    def call(self, make: Callable[[], T]) -> T:
+        """Return what a function makes there, such as a server that listens."""
+        with ThreadPoolExecutor(1, initializer=self.enter) as inside:
+            return inside.submit(make).result()
+
     def close(self) -> None:
         self._holder.send_signal(signal.SIGKILL)
         self._holder.wait()
@@ -67,3 +88,43 @@ class Cable(Namespace):
 
     def plug(self) -> None:
         _ip("link", "set", self._name, "up", prefix=self._other.prefix)
+
+
+class Network:
+    """A hub and machines that reach it through one relay each, and no other way.
+
+    With root each is in a namespace of its own, connected by cables; else all are on loopback.
+    """
+
+    def __init__(self, bench: FleetBench, delay: float) -> None:
+        self._bench, self._delay = bench, delay
+        self._stack = ExitStack()
+        self.relays: dict[str, Relay] = {}
+        self.spaces: dict[str, Namespace] = {}
+        self.kind = KIND
+        if KIND == "namespaces":
+            self._hub = self._stack.enter_context(closing(Namespace()))
+            bench.hub.remuda.prefix = self._hub.prefix
+        bench.hub.start()
+        self._stack.callback(bench.close)
+
+    def machine(self, name: str, *roles: str) -> Machine:
+        prefix: tuple[str, ...] = ()
+        if self.kind == "namespaces":
+            cable = self._stack.enter_context(closing(Cable(self._hub)))
+            self.spaces[name] = cable
+            relay = Relay(self._bench.hub.port, self._delay, cable.here, self._hub.enter)
+            prefix = cable.prefix
+        else:
+            relay = Relay(self._bench.hub.port, self._delay)
+        self.relays[name] = relay
+        return self._bench.machine(name, *roles, url=relay.url, prefix=prefix)
+
+    def close(self) -> None:
+        with self._stack:
+            for relay in self.relays.values():
+                relay.close()
+
+
+KIND = "loopback" if why_not() else "namespaces"
+"""What a test of a network runs on; tests have it in their names."""

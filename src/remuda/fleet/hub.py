@@ -108,7 +108,7 @@ class Hub:
         self._jetstream = client.jetstream(timeout=ANSWER_TIMEOUT)
         self.member = member
         self.closed = closed
-        self._ahead = 0.0
+        self._ahead: float | None = None
 
     @classmethod
     async def connect(cls, member: Membership) -> Hub:
@@ -212,17 +212,21 @@ class Hub:
         took = time.monotonic() - begin
         at = _moment(str(subjects.read(answer.data).get("ts")))
         if at:
-            self._ahead = at - (wall + took / 2)
+            # The hub answered at some time between. A link that stalls says little, and must not undo what a
+            # quick answer showed: a request that came late would be taken for one in time.
+            earliest, latest = at - (wall + took), at - wall
+            known = (earliest + latest) / 2 if self._ahead is None else self._ahead
+            self._ahead = min(max(known, earliest), latest)
         return took
 
     @property
     def ahead(self) -> float:
         """How far the hub's clock is ahead of ours, in seconds."""
-        return self._ahead
+        return self._ahead or 0.0
 
     def now(self) -> float:
         """Return the hub's time."""
-        return time.time() + self._ahead
+        return time.time() + self.ahead
 
     # ── storing ──
 
@@ -313,7 +317,7 @@ class Hub:
         try:
             async with self._calling("the request"):
                 try:
-                    return bytes((await self._client.request(subject, data, timeout=timeout)).data)
+                    return bytes((await self._unless_closed(subject, data, timeout)).data)
                 except nats.errors.NoRespondersError:
                     raise HostUnreachable("the host is not connected to the hub") from None
                 except nats.errors.TimeoutError:
@@ -323,6 +327,19 @@ class Hub:
         finally:
             if not self._client.is_connected:
                 self.closed.set()
+
+    async def _unless_closed(self, subject: str, data: bytes, timeout: float) -> Msg:  # noqa: ASYNC109
+        """Request. nats-py 2.16 waits for the answer until the timeout, also when the connection is gone."""
+        asking = asyncio.create_task(self._client.request(subject, data, timeout=timeout))
+        closing = asyncio.create_task(self.closed.wait())
+        try:
+            await asyncio.wait((asking, closing), return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done() or asking.cancelled():
+                raise nats.errors.ConnectionClosedError
+            return asking.result()
+        finally:
+            asking.cancel()
+            closing.cancel()
 
     async def publish(self, subject: str, data: bytes, reply: str = "") -> None:
         """Publish without storing. With `reply`, the server reports there if no one listens.

@@ -245,7 +245,15 @@ class RemoteHosts:
     ) -> Any:
         host = known["name"]
         try:
-            return exchange.read_answer(await hub.request(subject, data, wait), host)
+            try:
+                answer = await hub.request(subject, data, wait)
+            except HubUnreachable as error:
+                if acts:
+                    raise HubUnreachable(
+                        f"{error.message}, so it is not known whether it was done"
+                    ) from error
+                raise
+            return exchange.read_answer(answer, host)
         except (HostUnreachable, WaitTimeout) as error:
             since = "" if known["reachable"] else f"; it was last heard of {_ago(known)} ago"
             done = ", so it is not known whether it was done" if acts else ""

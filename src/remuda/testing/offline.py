@@ -29,14 +29,24 @@ _SIOCGIFFLAGS = 0x8913
 _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 0x1
 _IFF_LOOPBACK = 0x8
+_SIOCETHTOOL = 0x8946
+_ETHTOOL_GDRVINFO = 3
+_DRIVER_INFO_BYTES = 196
+_RTF_GATEWAY = 0x2
+_RTF_REJECT = 0x200
 _IFREQ = struct.Struct("16sh14x")
 
 
 def is_offline() -> bool:
-    """Whether no network but loopback can be reached: no other interface is up. Always False off Linux."""
+    """Whether no network but loopback can be reached. Always False off Linux.
+
+    Interfaces that are up must be loopback, or ends of veth pairs without a route that leads further than to
+    the other end: namespaces that a test made and connected with each other.
+    """
     if sys.platform != "linux":
         return False
-    return not any(_leads_out(name) for _, name in socket.if_nameindex())
+    others = _interfaces()
+    return all(_driver(name) == "veth" for name in others) and not (others and _has_route_out())
 
 
 def proxies_closed(environ: Mapping[str, str]) -> bool:
@@ -61,15 +71,43 @@ def enter() -> None:
 
     It cannot be undone. The process must have one thread only.
     """
-    if not is_offline():
+    if sys.platform != "linux" or _interfaces():
         _probe()
         _unshare()
     _raise_loopback()
 
 
-def _leads_out(interface: str) -> bool:
-    flags = _flags(interface)
-    return bool(flags & _IFF_UP) and not flags & _IFF_LOOPBACK
+def _interfaces() -> list[str]:
+    """Return those that are up, without loopback."""
+    wanted = _IFF_UP | _IFF_LOOPBACK
+    return [name for _, name in socket.if_nameindex() if _flags(name) & wanted == _IFF_UP]
+
+
+def _driver(interface: str) -> str:
+    """Return the kernel's name of what drives an interface; /sys may show those of another namespace."""
+    import fcntl
+
+    info = ctypes.create_string_buffer(struct.pack("I", _ETHTOOL_GDRVINFO), _DRIVER_INFO_BYTES)
+    request = struct.pack("16sP16x", interface.encode(), ctypes.addressof(info))
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as query:
+            fcntl.ioctl(query, _SIOCETHTOOL, request)
+    except OSError:
+        return ""
+    return info.raw[4:36].split(b"\0")[0].decode("ascii", "replace")
+
+
+def _has_route_out() -> bool:
+    """Whether a route is the default one or has a gateway. Routes that reject are not counted."""
+    routes = []
+    for line in Path("/proc/thread-self/net/route").read_text().splitlines()[1:]:
+        words = line.split()
+        routes.append((int(words[3], 16), int(words[7], 16) == 0))
+    if (six := Path("/proc/thread-self/net/ipv6_route")).exists():
+        for line in six.read_text().splitlines():
+            words = line.split()
+            routes.append((int(words[8], 16), words[1] == "00"))
+    return any((flags & _RTF_GATEWAY or to_all) and not flags & _RTF_REJECT for flags, to_all in routes)
 
 
 def _flags(interface: str) -> int:
