@@ -5,14 +5,12 @@ Loads almost nothing until a host is named: every command that takes a session i
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from remuda.errors import BossDown, NotInFleet, RemudaError, SessionNotFound
-from remuda.paths import home
-from remuda.untrusted import parse_object
+from remuda.errors import BossDown, RemudaError, SessionNotFound
+from remuda.keeper.elsewhere import own_host, split_host
 
 from .output import complain
 
@@ -21,34 +19,7 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 
-_HOST = re.compile(r"[a-z0-9][a-z0-9-]{0,31}", re.ASCII)
 _TIMEOUT = 5.0
-
-
-def own_host() -> str | None:
-    """Return the name of this machine in its fleet; None if it has joined none."""
-    try:
-        name = parse_object((home() / "fleet" / "member.json").read_bytes()).get("name")
-    except (OSError, ValueError):
-        return None
-    return name if isinstance(name, str) else None
-
-
-def split_host(word: str) -> tuple[str | None, str]:
-    """Return the host and the rest of HOST/SESSION; None as the host for a word of this machine.
-
-    Raises `NotInFleet` if this machine has joined no fleet.
-    """
-    host, slash, rest = word.partition("/")
-    if not slash or not rest or not _HOST.fullmatch(host):
-        return None, word
-    own = own_host()
-    if own is None:
-        raise NotInFleet(
-            f"'{word}' names a session of host '{host}', and this machine has joined no fleet",
-            hint="see 'remuda help fleet'",
-        )
-    return (None, rest) if host == own else (host, rest)
 
 
 def boss_of(word: str) -> tuple[BossClient, str]:
@@ -149,10 +120,8 @@ def _put_off(item: Mapping[str, Any]) -> float:
 
 def kill_elsewhere(host: str, session: str, grace: float | None) -> str:
     """End a session there; returns what to print."""
-    from remuda.boss.client import RemoteBoss
+    from remuda.boss.elsewhere import end
 
-    body = {} if grace is None else {"grace": min(grace, 60.0)}
-    patience = (60.0 if grace is None else grace) + 30.0
-    code = RemoteBoss(host).post("sessions", session, "end", body=body, timeout=patience)["exit_code"]
+    code = end(host, session, grace)
     ended = code in (None, 143, 129)
     return f"{host}/{session} " + ("ended" if ended else f"ended with exit code {code}")
