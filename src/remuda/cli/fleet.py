@@ -204,7 +204,10 @@ def _make_consumer(folder: HubFolder) -> None:
         complain("put the output of 'remuda fleet config' on the servers, then run 'remuda fleet prepare'")
         return
     if folder.server_pid() is None:
-        complain("the hub is not running; start it with 'remuda fleet serve'")
+        complain(
+            "the hub is not running; start it with 'remuda fleet serve', or put the output of "
+            "'remuda fleet config' on servers of your own"
+        )
         return
     from remuda.fleet.hub import Hub, prepare
 
