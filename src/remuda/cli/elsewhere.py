@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 
 _TIMEOUT = 5.0
+_AT_ONCE = 16
 
 
 def boss_of(word: str) -> tuple[BossClient, str]:
@@ -53,9 +54,12 @@ def with_hosts(error: RemudaError, name: str) -> RemudaError:
 # ── lists ──
 
 
-def list_elsewhere(note: Callable[[str], None] = complain) -> list[Document]:
-    """Return the sessions of other hosts with their items; none without a fleet."""
-    if own_host() is None:
+def list_elsewhere(note: Callable[[str], None] = complain, *, ended: bool = False) -> list[Document]:
+    """Return the sessions of other hosts with their items; none without a fleet.
+
+    With `ended` also those that have ended, which the hosts themselves are asked for.
+    """
+    if (own := own_host()) is None:
         return []
     from remuda.boss.client import BossClient
     from remuda.duration import show_duration
@@ -72,7 +76,35 @@ def list_elsewhere(note: Callable[[str], None] = complain) -> list[Document]:
         ago = show_duration(max(0.0, time.time() - document["since"]))
         note(f"the hub cannot be reached for {ago}: {document['error'] or 'it does not answer'}")
     sessions: list[Document] = document["sessions"]
-    return sessions
+    return [*sessions, *_list_ended(own, sessions, note)] if ended and document["connected"] else sessions
+
+
+def _list_ended(own: str, known: list[Document], note: Callable[[str], None]) -> list[Document]:
+    """Return the sessions that have ended on hosts that can be reached, without those in `known`."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from remuda.boss.client import BossClient, RemoteBoss
+
+    hosts = [one["name"] for one in BossClient(timeout=_TIMEOUT).get("fleet")["hosts"] if one["reachable"]]
+    others = [one for one in hosts if one != own]
+    seen = {(one["host"], one["session"]["id"]) for one in known}
+
+    def ask(host: str) -> list[Document] | RemudaError:
+        try:
+            document: Document = RemoteBoss(host, timeout=_TIMEOUT).get_brief("sessions", all=True)
+        except RemudaError as error:
+            return error
+        return [one for one in document["sessions"] if one["ended"] and not one["replaced_by"]]
+
+    found: list[Document] = []
+    with ThreadPoolExecutor(max(1, min(_AT_ONCE, len(others)))) as pool:
+        for host, answer in zip(others, pool.map(ask, others), strict=True):
+            if isinstance(answer, RemudaError):
+                note(f"ended sessions of {host} are not listed: {answer}")
+                continue
+            here = {"host": host, "reachable": True, "unreachable_since": None, "item": None}
+            found += [{**here, "session": one} for one in answer if (host, one["id"]) not in seen]
+    return found
 
 
 def session_document(one: Document) -> Document:

@@ -100,7 +100,7 @@ def command(
         own = own_host() if folder is None and not local else None
         if own is None:
             return documents
-        there = [session_document(one) for one in list_elsewhere(note)]
+        there = [session_document(one) for one in list_elsewhere(note, ended=include_dead)]
         return [*({**one, "host": own} for one in documents), *there]
 
     if watch and not as_json:
