@@ -63,18 +63,26 @@ class AsyncSession:
         )
 
     @classmethod
-    async def list(cls, *, ended: bool = False, folder: Path | str | None = None) -> builtins.list[Self]:
-        """Return the sessions that run, by name; with `ended` also those that have ended."""
-        return [cls._of(one) for one in await in_thread(lambda _: Session.list(ended=ended, folder=folder))]
+    async def list(
+        cls, *, ended: bool = False, hosts: bool = False, folder: Path | str | None = None
+    ) -> builtins.list[Self]:
+        """Return the sessions that run, by name; with `ended` and `hosts` as `Session.list`."""
+        found = await in_thread(lambda _: Session.list(ended=ended, hosts=hosts, folder=folder))
+        return [cls._of(one) for one in found]
 
     @property
     def name(self) -> str:
-        """The name of the session."""
+        """The name of the session; of one on another host, HOST/SESSION."""
         return self._session.name
 
     @property
+    def host(self) -> str | None:
+        """The host that the session runs on; None for this machine."""
+        return self._session.host
+
+    @property
     def alive(self) -> bool:
-        """True while the session runs."""
+        """True while the session runs. Blocks while another host is asked: use `status` for one of those."""
         return self._session.alive
 
     @property

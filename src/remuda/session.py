@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import importlib
 import os
 import sys
 from collections import deque
@@ -37,9 +38,11 @@ from .keeper.cancel import (
 )
 from .keeper.client import KeeperClient, absent
 from .keeper.compose import compose
+from .keeper.elsewhere import split_host
 from .keeper.foreign import ForeignEnd
 from .keeper.hidden import is_alive, living_names
 from .keeper.history_reader import HistoryReader, last_screen
+from .keeper.history_stream import HistoryStream
 from .keeper.listing import dead_records
 from .keeper.record import SessionRecord
 from .keeper.spec import DEFAULT_KILL_GRACE
@@ -107,17 +110,28 @@ class Session:
     The object holds nothing open; each call looks at the session as it is then. The session outlives the
     object and the program. Every method blocks. In asyncio use `AsyncSession`, which has the same methods.
 
+    `Session("build7/work")` is a session of another host of your fleet, as HOST/SESSION is in a command.
+
         session = Session.start("work", agent="claude", cwd="~/project")
         print(session.ask("Which tests fail?", timeout=600))
         session.kill()
     """
 
+    def __new__(cls, name: str, *, folder: Path | str | None = None) -> Self:
+        """Make one of the class for other hosts, if the name has one."""
+        if cls is Session and _split(name, folder)[0] is not None:
+            made: Self = object.__new__(_elsewhere().SessionElsewhere)
+            return made
+        return object.__new__(cls)
+
     def __init__(self, name: str, *, folder: Path | str | None = None) -> None:
         """Find a session that was started before, running or ended. Raises `SessionNotFound`.
 
-        `folder` is the folder of the session files; None is the one that the commands use.
+        `folder` is the folder of the session files; None is the one that the commands use. With HOST/SESSION
+        nothing is asked yet: the methods raise `SessionNotFound`. Raises `NotInFleet` if this machine has
+        joined no fleet.
         """
-        self._paths = SessionPaths.of(check_name(name), _folder(folder))
+        self._paths = SessionPaths.of(check_name(_split(name, folder)[1]), _folder(folder))
         if not self.alive and SessionRecord.load(self._paths.record) is None:
             raise absent(self._paths)
 
@@ -139,10 +153,17 @@ class Session:
         environment of this process. The other options are those of `remuda start`, listed in
         `StartOptions`: `agent="claude"`, `resume=True`, `trust=True`, `cols=120` and so on.
 
+        With HOST/SESSION it runs on that host, with the environment of the boss there, and without `cwd` in
+        the home folder. The options are `agent`, `resume`, `trust`, `cols` and `rows` then.
+
         Raises `InvalidOptions`, `SessionExists` if the name is in use, `CommandNotFound`, `SpawnFailed`, and
         `SpawnTimeout` after `timeout` seconds. Nothing runs after an error.
         """
         check_options(options, StartOptions.__annotations__, "session")
+        host, name = _split(name, folder)
+        if host is not None:
+            made: Self = _elsewhere().start(host, name, command, cwd, env, timeout, options)
+            return made
         where = _folder(folder)
         config = load_config(None, Path.cwd(), os.environ)
         variables = [f"{key}={value}" for key, value in check_variables("env", env or {}).items()]
@@ -154,10 +175,13 @@ class Session:
         return cls(name, folder=where)
 
     @classmethod
-    def list(cls, *, ended: bool = False, folder: Path | str | None = None) -> builtins.list[Self]:
+    def list(
+        cls, *, ended: bool = False, hosts: bool = False, folder: Path | str | None = None
+    ) -> builtins.list[Self]:
         """Return the sessions that run, by name; with `ended` also those that have ended.
 
-        No session is contacted: `status` does that, and raises `SessionDead` if one ended in between.
+        No session is contacted: `status` does that, and raises `SessionDead` if one ended in between. With
+        `hosts`, also those of other hosts of your fleet that are known to run; it needs a running boss.
 
             for session in Session.list():
                 print(session.name, session.status()["state"])
@@ -166,23 +190,29 @@ class Session:
         names = set(living_names(where))
         if check_flag("ended", ended):
             names |= {record.name for record in dead_records(where, names)}
-        return [cls._of(SessionPaths(where, name)) for name in sorted(names)]
+        found = [cls._of(SessionPaths(where, name)) for name in sorted(names)]
+        return [*found, *_elsewhere().list_sessions()] if check_flag("hosts", hosts) else found
 
     @classmethod
     def _of(cls, paths: SessionPaths) -> Self:
         """Make one without a look at its files."""
-        session = cls.__new__(cls)
+        session = object.__new__(cls)
         session._paths = paths
         return session
 
     @property
     def name(self) -> str:
-        """The name of the session."""
+        """The name of the session; of one on another host, HOST/SESSION."""
         return self._paths.name
 
     @property
+    def host(self) -> str | None:
+        """The host that the session runs on; None for this machine."""
+        return None
+
+    @property
     def alive(self) -> bool:
-        """True while the session runs."""
+        """True while the session runs. Another host is asked."""
         return is_alive(self._paths)
 
     @property
@@ -244,10 +274,8 @@ class Session:
             reader = HistoryReader(self._paths)
         except OSError:
             return []
-        with reader, closing(open_transcript(styled=False, unwrap=True)) as transcript:
-            taken = deque(transcript.take(reader.read()), maxlen=lines)
-            taken.extend(transcript.rest())
-        return list(taken)
+        with reader:
+            return last_lines(reader, lines)
 
     # ── messages ──
 
@@ -270,7 +298,7 @@ class Session:
 
     def receipt(self, message: str) -> Trace:
         """Return how far the message with this id got. Raises `MessageNotFound`."""
-        return find(_id(message), [self._paths.inbox])
+        return find(message_id(message), [self._paths.inbox])
 
     def wait(self, message: str, timeout: float | None = None) -> Trace:
         """Wait until the message with this id has ended, and return its receipt.
@@ -282,7 +310,7 @@ class Session:
 
     def _wait(self, message: str, timeout: float | None, check: Callable[[], None] | None = None) -> Trace:
         attend = None if check is None else lambda _: check()
-        *_, last = follow(self._paths.inbox, _id(message), _limit(timeout), attend)
+        *_, last = follow(self._paths.inbox, message_id(message), limit_of(timeout), attend)
         return last
 
     def ask(self, text: str, timeout: float | None = None, **options: Unpack[PutOptions]) -> str:
@@ -291,7 +319,7 @@ class Session:
         `timeout` limits the wait in seconds; the options are those of `send`. Raises `WaitTimeout`, and
         `MessageDead` if no answer will come. The message stays in the inbox after a timeout.
         """
-        limit = _limit(timeout)  # before anything is sent
+        limit = limit_of(timeout)  # before anything is sent
         return answer_of(self.wait(self.send(text, **options).id, limit))
 
     def cancel(self, message: str | None = None, timeout: float = DEFAULT_CANCEL_TIMEOUT) -> Cancelled | None:
@@ -306,7 +334,9 @@ class Session:
         """
         if message is None:
             return self.interrupt(timeout)
-        return cancel_message(self._paths.inbox, _id(message), self._paths, check_seconds("timeout", timeout))
+        return cancel_message(
+            self._paths.inbox, message_id(message), self._paths, check_seconds("timeout", timeout)
+        )
 
     def interrupt(self, timeout: float = DEFAULT_CANCEL_TIMEOUT) -> Cancelled | None:
         """Interrupt the turn that runs and return the outcome, as `cancel`; None if no turn runs.
@@ -324,7 +354,7 @@ class Session:
         return self._wait_idle(timeout, lambda: None)
 
     def _wait_idle(self, timeout: float | None, check: Callable[[], None]) -> dict[str, Any]:
-        return wait_for_rest(self.name, self._paths.folder, _limit(timeout), lambda _: check())
+        return wait_for_rest(self.name, self._paths.folder, limit_of(timeout), lambda _: check())
 
     # ── the end ──
 
@@ -351,6 +381,14 @@ class Session:
             return None
 
 
+def last_lines(reader: HistoryReader | HistoryStream, count: int | None) -> list[str]:
+    """Return the last lines of what a program printed; all for None."""
+    with closing(open_transcript(styled=False, unwrap=True)) as transcript:
+        taken = deque(transcript.take(reader.read()), maxlen=count)
+        taken.extend(transcript.rest())
+    return list(taken)
+
+
 def answer_of(ended: Trace) -> str:
     """Return the answer of a message that has ended. Raises `MessageDead` if it was not answered."""
     if ended.stage != "acked":
@@ -358,15 +396,25 @@ def answer_of(ended: Trace) -> str:
     return str((ended.answer or {}).get("text") or "")
 
 
-def _limit(timeout: float | None) -> float | None:
+def limit_of(timeout: float | None) -> float | None:
     return None if timeout is None else check_seconds("timeout", timeout)
 
 
-def _id(message: object) -> str:
+def message_id(message: object) -> str:
     name = check_text("message", message)
     if not 0 < len(name) <= _LONGEST_ID:
         raise wrong("message", message, "the id of a message")
     return name
+
+
+def _split(name: str, folder: Path | str | None) -> tuple[str | None, str]:
+    """Return the host and the rest of HOST/SESSION; None as the host for a session of this machine."""
+    return split_host(name) if folder is None and isinstance(name, str) else (None, name)
+
+
+def _elsewhere() -> Any:
+    """Return the module for sessions of other hosts. It needs the boss, which is above this one."""
+    return importlib.import_module("remuda.boss.session_elsewhere")
 
 
 def _folder(folder: Path | str | None) -> Path:

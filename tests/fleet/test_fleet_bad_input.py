@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import resource
 import signal
+import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from remuda.fleet.membership import member_file
+from remuda.fleet import exchange, subjects
+from remuda.fleet.hub import Hub
+from remuda.fleet.membership import Membership, member_file, read_key
 from support.fleet import HubMachine, Machine, Pair, two_machines
+from support.heimdall_client import PATIENCE
 from support.keeper import until
 
 HOUR = 3600.0
@@ -145,11 +152,92 @@ def test_a_session_name_on_two_hosts_without_a_host_is_refused_with_both(pair: P
     other = bench.machine("build8", "host")
     other.start("both")
     desk.until_session("build8", "both")
-    for words in (("send", "both", "x"), ("kill", "both")):
+    words: tuple[str, ...]
+    for words in (("send", "both", "x"), *((one, "both") for one in _OF_A_SESSION)):
         refusal = desk.remuda(*words, code=3).err
         assert "did you mean 'build7/both' or 'build8/both'?" in refusal, words
     for one in (build, other):
         assert not (one.remuda.sessions / "both.inbox" / "inbox.jsonl").exists()
+
+
+_OF_A_SESSION = ("kill", "show", "attach", "logs", "cancel", "messages", "approve", "deny", "approvals")
+
+
+def test_a_host_with_an_older_remuda_is_listed_with_what_it_cannot_do(pair: Pair) -> None:
+    bench, desk, _ = pair
+    hosts: dict[str, dict[str, Any]] = {
+        "older": {"machine": "m", "version": "0.2.7", "protocol": 1},
+        "oldest": {"machine": "m", "version": "0.1.0"},
+    }
+
+    async def show() -> None:
+        for name, presence in hosts.items():
+            key = read_key(bench.hub.new_key(name, "host"))
+            hub = await Hub.connect(Membership(key, bench.hub.url, "m"))
+            await hub.store(subjects.host_subject(name), subjects.write(presence))
+            shown = exchange.shown_session({"id": "s1", "name": "work", "agent_state": "idle"}, None)
+            await hub.store(subjects.session_subject(name, "s1"), subjects.write(shown))
+            await hub.close()
+
+    asyncio.run(show())
+    until(lambda: {one["name"] for one in desk.status()["hosts"]} >= {*hosts}, "both in the list")
+    listed = desk.remuda("fleet", "status").out
+    assert re.search(r"older .* 0\.2\.7 .*an older version: does not offer attach, logs, start", listed)
+    assert re.search(r"oldest .* 0\.1\.0 .*an older version: lists its sessions, takes no requests", listed)
+    assert {one["host"] for one in desk.remuda.json("ls")} >= {*hosts}
+    for words, what in (
+        ("logs older/work", "logs"),
+        ("start x --host older -- true", "start"),
+    ):
+        refusal = desk.remuda.refused(*words.split(), code=7)
+        assert f"older runs Remuda 0.2.7, which does not offer '{what}' to other hosts; upgrade" in refusal
+    for words in ("send oldest/work x", "kill oldest/work", "logs oldest/work"):
+        refusal = desk.remuda.refused(*words.split(), code=7)
+        assert "oldest runs Remuda 0.1.0, which takes no requests of this version; upgrade" in refusal
+
+
+def test_an_option_that_the_host_does_not_know_reaches_the_sender_as_a_reason(pair: Pair) -> None:
+    bench, _, build = pair
+    pair.start("newer")
+    key = read_key(bench.hub.new_key("newest", "operator"))
+    one = exchange.FleetMessage("build7", "newer", "m1-abc", "newest", "hello", {"colour": "blue"})
+
+    async def send() -> str:
+        hub = await Hub.connect(Membership(key, bench.hub.url, "m"))
+        await hub.store(one.subject, one.data(), dedup=one.id)
+        async with asyncio.timeout(PATIENCE):
+            while (stored := await hub.load_last(subjects.RECEIPT, "rc.build7.m1-abc")) is None:
+                await asyncio.sleep(0.05)
+        await hub.close()
+        return stored.data.decode()
+
+    (step,) = json.loads(asyncio.run(send()))["steps"]
+    assert (step["stage"], "the option 'colour'" in step["reason"]) == ("dead", True)
+    assert not (build.remuda.sessions / "newer.inbox" / "inbox.jsonl").exists()
+
+
+def test_sessions_that_have_ended_elsewhere_are_listed_with_all(pair: Pair) -> None:
+    desk, build = pair.desk, pair.build
+    pair.start("past")
+    build.remuda("kill", "past")
+
+    def rows(*flags: str) -> list[dict[str, object]]:
+        return [one for one in desk.remuda.json("ls", *flags) if one["name"] == "past"]
+
+    until(lambda: rows() == [], "the session to be gone")
+    (row,) = rows("--all")
+    assert (row["host"], row["state"], row["alive"], row["reachable"]) == ("build7", "dead", False, True)
+    assert rows("--all", "--local") == []
+
+
+def test_a_hub_that_does_not_answer_is_an_error_in_words(pair: Pair) -> None:
+    machine = Machine(pair.bench.folder / "patient", "patient")
+    pair.bench.machines.append(machine)
+    key = str(pair.bench.hub.new_key("patient", "host"))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"tls://127.0.0.1:{silent.getsockname()[1]}"
+        refusal = machine.remuda.refused("fleet", "join", url, "--key", key, code=7)
+    assert f"the hub at {url} cannot be reached: no answer within 5 s; check the address" in refusal
 
 
 def test_a_key_file_that_is_cut_is_refused(pair: Pair) -> None:

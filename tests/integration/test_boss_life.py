@@ -309,17 +309,17 @@ def test_service_is_given_where_files_and_programs_are(remuda: Commands) -> None
 
 
 def test_command_of_a_unit_is_what_systemd_makes_of_it() -> None:
-    from remuda.cli.boss_service import _unit
+    from remuda.cli.boss_service import BOSS
 
-    text = _unit(["/a$b%/python", "$x", '"'], {})
+    text = BOSS.unit_text(["/a$b%/python", "$x", '"'], {})
     assert 'ExecStart="/a$b%%/python" "$$x" "\\""\n' in text  # only behind the program $ is expanded
 
 
 def test_plist_for_launchd_can_be_read() -> None:
-    from remuda.cli.boss_service import _plist
+    from remuda.cli.boss_service import BOSS
 
     given = {"REMUDA_HOME": "/x & <y>", "PATH": "/opt/homebrew/bin:/usr/bin"}
-    found = plistlib.loads(_plist(["/a b/python", "-m", "remuda", "up"], given).encode())
+    found = plistlib.loads(BOSS.plist(["/a b/python", "-m", "remuda", "up"], given).encode())
     assert found["ProgramArguments"] == ["/a b/python", "-m", "remuda", "up"]
     assert found["EnvironmentVariables"] == given
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -121,7 +122,7 @@ def test_flags_before_the_part_mean_the_same_as_after_it(
         (["--yes", "boss", "--show"], "--yes does not apply to 'show'"),
         (["inbox", "--inbox", "run", "--boss", "--yes"], "no such option '--boss'"),
         (["tmux", "--remove", "--next", "N"], "--next does not apply to 'uninstall'"),
-        (["foo"], "setup has no part 'foo'; parts: boss, tmux, inbox, completion, notify"),
+        (["foo"], "setup has no part 'foo'; parts: boss, tmux, inbox, completion, hub, notify"),
         (["bos"], "setup has no part 'bos'; did you mean 'boss'?"),
     ],
 )
@@ -140,6 +141,39 @@ def test_setup_of_a_service_writes_the_unit_and_removal_takes_it_away(
     assert "service" in remuda("setup", "--show", env=env).out
     remuda("setup", "boss", "--remove", "--yes", env=env)
     assert not unit.exists()
+
+
+def test_setup_of_the_hub_shows_the_unit_first_and_removal_takes_it_away(
+    remuda: Commands, env: dict[str, str]
+) -> None:
+    unit = remuda.home / ".config" / "systemd" / "user" / "remuda-hub.service"
+    assert "not installed" in remuda("setup", "hub", "--show", env=env).out
+    assert "hub" not in remuda("setup", "--show", env=env).out
+    assert "nothing to change" in remuda("setup", "hub", "--remove", env=env).out
+    shown = remuda("setup", "hub", "--dry-run", env=env).out
+    assert '+ExecStart="' in shown
+    assert not unit.exists()
+    remuda.refused("setup", "hub", "--listen", "nowhere", "--yes", code=2, env=env)
+    remuda.refused("setup", "hub", "--name", "Not a host", "--yes", code=4, env=env)
+    remuda.refused("setup", "hub", "--listen", "a\nb:1", "--yes", code=2, env=env)
+    # A removal takes both, and the folder that was made for the first of them.
+    remuda("setup", "boss", "--service", "--yes", env=env)
+    said = remuda("setup", "hub", "--listen", "127.0.0.1:4333", "--no-join", "--yes", env=env).out
+    assert "systemctl --user enable --now remuda-hub.service" in said
+    text = unit.read_text()
+    command = '"-P" "-m" "remuda" "fleet" "serve" "--listen" "127.0.0.1:4333" "--no-join"'
+    assert f'ExecStart="{sys.executable}" {command}\n' in text
+    assert f'Environment="REMUDA_HOME={remuda.home}"\n' in text
+    assert "CLAUDE" not in text
+    assert text in remuda("setup", "hub", "--show", env=env).out
+    assert "remuda-hub.service" in remuda("setup", "--show", env=env).out
+    remuda("setup", "--remove", "--yes", env=env)
+    assert not (remuda.home / ".config").exists()
+    unit.parent.mkdir(parents=True)
+    unit.write_text("somebody's own")
+    for words in (["setup", "hub", "--yes"], ["setup", "hub", "--remove", "--yes"], ["setup", "--remove"]):
+        remuda(*words, env=env, code=2 if words == ["setup", "hub", "--yes"] else 0)
+        assert unit.read_text() == "somebody's own"
 
 
 def test_completion_of_another_program_is_not_replaced(remuda: Commands, env: dict[str, str]) -> None:

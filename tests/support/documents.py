@@ -25,6 +25,8 @@ ON_A_TERMINAL = {
     "remuda start work --agent demo": (b"? for shortcuts", DETACH),
     "remuda attach work": (b"? for shortcuts", DETACH),
     "remuda approve work": (b"[y/N", b"y\r"),
+    "remuda attach build7/work": (b"? for shortcuts", DETACH),
+    "remuda approve build7/work": (b"[y/N", b"y\r"),
 }
 """Commands that need a terminal: what they show there, and what the reader types then."""
 _COLS, _ROWS = 80, 24

@@ -31,6 +31,8 @@ _MARGIN = 5.0
 _MAX_HEAD_BYTES = 64 * 1024
 _MAX_BODY_BYTES = 256 << 20
 _BRIEF = 4000
+_LONGEST_REQUEST = 120.0
+"""No host works longer on a request of another one."""
 
 
 class BossClient:
@@ -149,6 +151,7 @@ class RemoteBoss(BossClient):
         self.host = host
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None, timeout: float) -> Any:
+        timeout = min(timeout, _LONGEST_REQUEST)
         whole = {"method": method, "path": path, "body": body, "timeout": timeout}
         way = _path(("fleet", "hosts", self.host, "request"))
         return super().ask("POST", way, whole, timeout + _MARGIN)["answer"]

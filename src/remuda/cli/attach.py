@@ -14,6 +14,7 @@ import click
 from remuda.config import Config
 from remuda.errors import EXIT_CODES, InvalidOptions, OutputFailed, SessionDead
 from remuda.keeper.client import KeeperClient
+from remuda.keeper.elsewhere import split_host
 from remuda.paths import SessionPaths
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection
@@ -22,7 +23,6 @@ from remuda.wire.messages import ONE_KEY, SHORT_OUTPUT
 
 from .common import complete_session, config_option, configuration, find_folder, folder_option, pick_session
 from .console import POLLIN, Console, Events, PollResult, put
-from .elsewhere import split_host
 from .output import ask_line, echo, print_screen
 from .picture import Picture, RawPicture
 from .screen import show_last_screen, show_last_screen_elsewhere

@@ -81,9 +81,10 @@ def up_command(
     if show_token:
         print_token()
     elif install or uninstall:
-        from .boss_service import install_service, uninstall_service
+        from .boss_service import BOSS
 
-        uninstall_service(as_json) if uninstall else install_service(port, as_json)
+        options = () if port is None else ("--port", str(port))
+        BOSS.uninstall(as_json) if uninstall else BOSS.install(options, as_json)
     else:
         config = configuration(config_file)
         chosen = port if port is not None else int(config.boss.get("port", DEFAULT_PORT))

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from remuda.boss.elsewhere import cancel_sent, find_sent
 from remuda.errors import (
     EXIT_CODES,
     BossDown,
@@ -18,11 +19,11 @@ from remuda.errors import (
 from remuda.inbox.catalog import Listed, list_messages
 from remuda.inbox.receipts import Trace
 from remuda.keeper.cancel import DEFAULT_CANCEL_TIMEOUT, Cancelled, Fate, cancel_message, cancel_turn
+from remuda.keeper.elsewhere import split_host
 
 from .common import folder_option, json_option, time_span
-from .elsewhere import split_host
 from .inbox_target import InboxTarget, complete_inbox, find_what, session_of
-from .messages_elsewhere import cancel_elsewhere, cancel_sent, find_sent
+from .messages_elsewhere import cancel_elsewhere
 from .output import echo, print_json, style
 from .redraw import Progress
 

@@ -70,7 +70,8 @@ def pick_session(name: str | None, folder: Path, choose: Callable[[Sequence[str]
 
     None means the live session that was started last; with `choose`, that one of several which it returns. It
     gets the names, the one that was started last first. A known name stays as it is, and so does one that is
-    not the beginning of another. Live sessions come before ended ones.
+    not the beginning of another. Live sessions come before ended ones. Raises `SessionNotFound` with the
+    hosts if only other hosts have a session of that name.
     """
     from remuda.keeper.claim import live_names, read_holder
 
@@ -82,6 +83,11 @@ def pick_session(name: str | None, folder: Path, choose: Callable[[Sequence[str]
         if len(begun) > 1:
             more = ", …" if len(begun) > 5 else ""
             raise InvalidOptions(f"'{name}' matches {len(begun)} sessions: {', '.join(begun[:5])}{more}")
+        if not begun and folder == find_folder(None):
+            from .elsewhere import hint_elsewhere
+
+            if named := hint_elsewhere(name):
+                raise SessionNotFound(f"session '{name}' not found", hint=named)
         return begun[0] if begun else name
     own = os.environ.get("REMUDA_SESSION")  # a session cannot be attached to its own terminal
     held = [

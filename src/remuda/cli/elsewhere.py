@@ -5,14 +5,12 @@ Loads almost nothing until a host is named: every command that takes a session i
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from remuda.errors import BossDown, NotInFleet, RemudaError, SessionNotFound
-from remuda.paths import home
-from remuda.untrusted import parse_object
+from remuda.errors import BossDown, RemudaError, SessionNotFound
+from remuda.keeper.elsewhere import own_host, split_host
 
 from .output import complain
 
@@ -21,34 +19,8 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 
-_HOST = re.compile(r"[a-z0-9][a-z0-9-]{0,31}", re.ASCII)
 _TIMEOUT = 5.0
-
-
-def own_host() -> str | None:
-    """Return the name of this machine in its fleet; None if it has joined none."""
-    try:
-        name = parse_object((home() / "fleet" / "member.json").read_bytes()).get("name")
-    except (OSError, ValueError):
-        return None
-    return name if isinstance(name, str) else None
-
-
-def split_host(word: str) -> tuple[str | None, str]:
-    """Return the host and the rest of HOST/SESSION; None as the host for a word of this machine.
-
-    Raises `NotInFleet` if this machine has joined no fleet.
-    """
-    host, slash, rest = word.partition("/")
-    if not slash or not rest or not _HOST.fullmatch(host):
-        return None, word
-    own = own_host()
-    if own is None:
-        raise NotInFleet(
-            f"'{word}' names a session of host '{host}', and this machine has joined no fleet",
-            hint="see 'remuda help fleet'",
-        )
-    return (None, rest) if host == own else (host, rest)
+_AT_ONCE = 16
 
 
 def boss_of(word: str) -> tuple[BossClient, str]:
@@ -82,9 +54,12 @@ def with_hosts(error: RemudaError, name: str) -> RemudaError:
 # ── lists ──
 
 
-def list_elsewhere(note: Callable[[str], None] = complain) -> list[Document]:
-    """Return the sessions of other hosts with their items; none without a fleet."""
-    if own_host() is None:
+def list_elsewhere(note: Callable[[str], None] = complain, *, ended: bool = False) -> list[Document]:
+    """Return the sessions of other hosts with their items; none without a fleet.
+
+    With `ended` also those that have ended, which the hosts themselves are asked for.
+    """
+    if (own := own_host()) is None:
         return []
     from remuda.boss.client import BossClient
     from remuda.duration import show_duration
@@ -101,7 +76,35 @@ def list_elsewhere(note: Callable[[str], None] = complain) -> list[Document]:
         ago = show_duration(max(0.0, time.time() - document["since"]))
         note(f"the hub cannot be reached for {ago}: {document['error'] or 'it does not answer'}")
     sessions: list[Document] = document["sessions"]
-    return sessions
+    return [*sessions, *_list_ended(own, sessions, note)] if ended and document["connected"] else sessions
+
+
+def _list_ended(own: str, known: list[Document], note: Callable[[str], None]) -> list[Document]:
+    """Return the sessions that have ended on hosts that can be reached, without those in `known`."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from remuda.boss.client import BossClient, RemoteBoss
+
+    hosts = [one["name"] for one in BossClient(timeout=_TIMEOUT).get("fleet")["hosts"] if one["reachable"]]
+    others = [one for one in hosts if one != own]
+    seen = {(one["host"], one["session"]["id"]) for one in known}
+
+    def ask(host: str) -> list[Document] | RemudaError:
+        try:
+            document: Document = RemoteBoss(host, timeout=_TIMEOUT).get_brief("sessions", all=True)
+        except RemudaError as error:
+            return error
+        return [one for one in document["sessions"] if one["ended"] and not one["replaced_by"]]
+
+    found: list[Document] = []
+    with ThreadPoolExecutor(max(1, min(_AT_ONCE, len(others)))) as pool:
+        for host, answer in zip(others, pool.map(ask, others), strict=True):
+            if isinstance(answer, RemudaError):
+                note(f"ended sessions of {host} are not listed: {answer}")
+                continue
+            here = {"host": host, "reachable": True, "unreachable_since": None, "item": None}
+            found += [{**here, "session": one} for one in answer if (host, one["id"]) not in seen]
+    return found
 
 
 def session_document(one: Document) -> Document:
@@ -149,10 +152,8 @@ def _put_off(item: Mapping[str, Any]) -> float:
 
 def kill_elsewhere(host: str, session: str, grace: float | None) -> str:
     """End a session there; returns what to print."""
-    from remuda.boss.client import RemoteBoss
+    from remuda.boss.elsewhere import end
 
-    body = {} if grace is None else {"grace": min(grace, 60.0)}
-    patience = (60.0 if grace is None else grace) + 30.0
-    code = RemoteBoss(host).post("sessions", session, "end", body=body, timeout=patience)["exit_code"]
+    code = end(host, session, grace)
     ended = code in (None, 143, 129)
     return f"{host}/{session} " + ("ended" if ended else f"ended with exit code {code}")

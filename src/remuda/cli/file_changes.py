@@ -119,8 +119,14 @@ def save_installed(settings: AgentSettings, summary: str, how: Agreement, folder
 
 
 def missing_folders(path: Path) -> list[Path]:
-    """Return the folders that saving a file will create, the innermost first."""
-    return [one for one in path.parents if not one.exists()]
+    """Return the folders that saving a file will create, the innermost first.
+
+    Also those that were created for another file of ours: the last of both that is removed takes them along.
+    """
+    entries = [*_files().values(), *_entries("lines").values(), *_programs().values()]
+    lists = [one.get("made") for one in entries if isinstance(one, dict)]
+    ours = [made for one in lists if isinstance(one, list) for made in one]
+    return [one for one in path.parents if not one.exists() or str(one) in ours]
 
 
 def save_uninstalled(settings: AgentSettings, summary: str, how: Agreement) -> bool:
@@ -191,7 +197,8 @@ def _entry(known: Any, before: str | None, after: str | None, made: list[Path]) 
     old = known if _knows(known, before) else {"before": before}
     made_before = old.get("made") if isinstance(old.get("made"), list) else []
     made_now = [str(one) for one in made]
-    return {**old, "after": after, "until": before, "made": [*made_now, *(made_before or [])]}
+    all_made = list(dict.fromkeys([*made_now, *(made_before or [])]))
+    return {**old, "after": after, "until": before, "made": all_made}
 
 
 def _note(part: str, path: Path, entry: dict[str, Any] | None) -> None:
@@ -236,7 +243,8 @@ def remember_lines(path: Path) -> None:
     old = _entries("lines").get(str(path))
     made_before = old.get("made") if isinstance(old, dict) else None
     made = [str(one) for one in missing_folders(path)]
-    _note("lines", path, {"made": [*made, *(made_before if isinstance(made_before, list) else [])]})
+    made += made_before if isinstance(made_before, list) else []
+    _note("lines", path, {"made": list(dict.fromkeys(made))})
 
 
 def forget_lines(path: Path) -> None:

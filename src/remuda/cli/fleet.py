@@ -50,7 +50,7 @@ def command(ctx: click.Context) -> None:
         print_lines(ctx.get_help().splitlines())
 
 
-def _need_extra() -> None:
+def need_extra() -> None:
     """Raise `CommandNotFound` if the extra is not installed."""
     if any(importlib.util.find_spec(name) is None for name in _NEEDED):
         raise CommandNotFound(
@@ -81,13 +81,13 @@ def serve(listen: str | None, name: str | None, no_join: bool) -> None:
       remuda fleet serve
       remuda fleet serve --listen 10.0.0.5:4222 --name laptop
     """
-    _need_extra()
+    need_extra()
     from remuda.fleet.hub_folder import HubFolder
     from remuda.fleet.server import serve as run
 
     folder = HubFolder.default()
     folder.must_not_run()
-    folder.make(_address(listen) if listen is not None else None)
+    folder.make(read_address(listen) if listen is not None else None)
     joined = None if no_join else _join_own(folder, name)
 
     def ready() -> None:
@@ -103,7 +103,8 @@ def serve(listen: str | None, name: str | None, no_join: bool) -> None:
     asyncio.run(run(folder, ready))
 
 
-def _address(text: str) -> tuple[str, int]:
+def read_address(text: str) -> tuple[str, int]:
+    """Read ADDRESS:PORT. Raises `InvalidOptions`."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise InvalidOptions(f"{text!r} is not an address", hint="write ADDRESS:PORT, such as 0.0.0.0:4222")
@@ -144,7 +145,7 @@ def keys(ctx: click.Context) -> None:
       remuda fleet keys revoke build7
     """
     if ctx.invoked_subcommand is None:
-        _need_extra()
+        need_extra()
         from remuda.fleet.hub_folder import HubFolder
 
         rows = [(one.name, ", ".join(one.roles), one.public) for one in HubFolder.default().key_records()]
@@ -177,7 +178,7 @@ def new_key(name: str, roles: tuple[str, ...], out: Path | None, url: str | None
       remuda fleet keys new build7
       remuda fleet keys new laptop2 --role host --role operator
     """
-    _need_extra()
+    need_extra()
     from remuda.fleet.hub_folder import HubFolder
     from remuda.fleet.membership import check_url, write_key
     from remuda.fleet.subjects import Role, check_host
@@ -203,7 +204,10 @@ def _make_consumer(folder: HubFolder) -> None:
         complain("put the output of 'remuda fleet config' on the servers, then run 'remuda fleet prepare'")
         return
     if folder.server_pid() is None:
-        complain("the hub is not running; start it with 'remuda fleet serve'")
+        complain(
+            "the hub is not running; start it with 'remuda fleet serve', or put the output of "
+            "'remuda fleet config' on servers of your own"
+        )
         return
     from remuda.fleet.hub import Hub, prepare
 
@@ -228,7 +232,7 @@ def config() -> None:
     Example:
       remuda fleet config > /etc/nats/remuda.json
     """
-    _need_extra()
+    need_extra()
     from remuda.fleet.hub_folder import HubFolder
 
     folder = HubFolder.default()
@@ -255,7 +259,7 @@ def prepare_own(url: str, path: Path | None, ca: Path | None, replicas: int) -> 
     Example:
       remuda fleet prepare --url tls://n1:4222,tls://n2:4222,tls://n3:4222 --replicas 3
     """
-    _need_extra()
+    need_extra()
     from remuda.fleet.hub import Hub, prepare
     from remuda.fleet.hub_folder import HubFolder
     from remuda.fleet.membership import Membership, check_url, read_key
@@ -286,7 +290,7 @@ def revoke(name: str) -> None:
     Example:
       remuda fleet keys revoke build7
     """
-    _need_extra()
+    need_extra()
     from remuda.fleet.hub_folder import HubFolder
 
     HubFolder.default().revoke(name)
@@ -315,7 +319,7 @@ def join(url: str, path: Path) -> None:
     Example:
       remuda fleet join tls://laptop:4222 --key build7.key
     """
-    _need_extra()
+    need_extra()
     from remuda.fleet.membership import load_membership, read_key, save_membership
 
     key = read_key(path)

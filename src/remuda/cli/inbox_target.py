@@ -26,6 +26,7 @@ from remuda.names import did_you_mean, is_name
 from remuda.paths import SessionPaths, known_names, private_folder
 
 from .common import find_folder, folder_option, names_beginning, pick_session
+from .elsewhere import hint_elsewhere
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -183,6 +184,7 @@ def find_what(what: str, path: Path | None, folder: Path | None) -> InboxTarget 
         if begun:
             return find_target(what, None, folder)
         near, hint = did_you_mean(what, known_names(where)), "'remuda ls' and 'remuda messages' list all"
+        near = (hint_elsewhere(what) if folder is None else "") or near
         raise MessageNotFound(
             f"no session and no message '{what}'", hint=f"{near} {hint}" if near else hint
         ) from None

@@ -21,6 +21,7 @@ from remuda.errors import (
 )
 from remuda.keeper.claim import read_holder
 from remuda.keeper.client import KeeperClient
+from remuda.keeper.elsewhere import split_host
 from remuda.keeper.foreign import ForeignEnd
 from remuda.keeper.hidden import end_hidden, living_names
 from remuda.keeper.spec import DEFAULT_KILL_GRACE
@@ -29,7 +30,7 @@ from remuda.paths import SessionPaths
 from remuda.wire.connection import ClientConnection
 
 from .common import complete_session, find_folder, folder_option, pick_session, time_span
-from .elsewhere import kill_elsewhere, split_host, with_hosts
+from .elsewhere import kill_elsewhere, with_hosts
 from .output import ask_yes, complain, cut, echo
 from .redraw import Progress
 

@@ -15,7 +15,7 @@ import click
 from remuda.errors import InvalidOptions, SessionDead, SessionNotFound, SessionUnreachable
 from remuda.keeper.claim import read_holder
 from remuda.keeper.client import KeeperClient
-from remuda.keeper.elsewhere import open_tunnel, why_closed
+from remuda.keeper.elsewhere import open_tunnel, split_host, why_closed
 from remuda.keeper.history_reader import HistoryReader
 from remuda.keeper.history_stream import (
     HistoryStream,
@@ -30,7 +30,6 @@ from remuda.terminal.history import Output
 from remuda.terminal.transcript import open_transcript
 
 from .common import complete_session, find_folder, folder_option, pick_session
-from .elsewhere import split_host
 from .output import complain, echo, print_bytes, print_lines
 
 _KEEPER_LINES = 50

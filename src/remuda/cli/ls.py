@@ -13,6 +13,7 @@ from remuda.agents.state import WAITING, State
 from remuda.duration import show_duration
 from remuda.errors import InvalidOptions, RemudaError
 from remuda.keeper.client import KeeperClient
+from remuda.keeper.elsewhere import own_host
 from remuda.keeper.hidden import living_names
 from remuda.keeper.listing import dead_records, list_sessions
 
@@ -26,7 +27,7 @@ from .common import (
     print_formatted,
     short_path,
 )
-from .elsewhere import list_elsewhere, own_host, session_document
+from .elsewhere import list_elsewhere, session_document
 from .output import complain, echo, flat, print_json, table_lines
 from .outside import Document, list_outside, with_tokens
 from .redraw import LiveScreen
@@ -99,7 +100,7 @@ def command(
         own = own_host() if folder is None and not local else None
         if own is None:
             return documents
-        there = [session_document(one) for one in list_elsewhere(note)]
+        there = [session_document(one) for one in list_elsewhere(note, ended=include_dead)]
         return [*({**one, "host": own} for one in documents), *there]
 
     if watch and not as_json:

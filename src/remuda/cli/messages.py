@@ -13,9 +13,9 @@ from remuda.duration import show_duration
 from remuda.errors import InvalidOptions, MessageNotFound, RemudaError
 from remuda.inbox.catalog import Listed, list_messages, with_prompts
 from remuda.inbox.receipts import Trace
+from remuda.keeper.elsewhere import split_host
 
 from .common import check_alone, folder_option, format_option, json_option, print_formatted, time_span
-from .elsewhere import split_host
 from .inbox import list_dead
 from .inbox_target import complete_inbox, find_target, find_what, first_line, inbox_folders, session_of
 from .messages_elsewhere import listed_messages, wait_elsewhere

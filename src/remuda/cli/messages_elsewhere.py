@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from remuda.boss.client import BossClient, RemoteBoss
-from remuda.duration import show_duration
-from remuda.errors import HostUnreachable, InvalidOptions, MessageDead, MessageNotFound, WaitTimeout
+from remuda.boss.elsewhere import cancel_message, follow, interrupt, not_answered, send
+from remuda.errors import HostUnreachable, InvalidOptions
 from remuda.inbox.catalog import Listed
-from remuda.keeper.cancel import Cancelled, Fate
-from remuda.untrusted import one_line
+from remuda.keeper.cancel import Cancelled
 
-from .elsewhere import Document, list_elsewhere, own_host
+from .elsewhere import Document, list_elsewhere
 from .output import complain, echo, print_answer, print_json
 from .redraw import Progress
-
-_TIMEOUT = 5.0
-_POLL = 30.0
 
 
 def send_elsewhere(
@@ -39,15 +34,13 @@ def send_elsewhere(
         _type_elsewhere(host, agent, prompt, options, wait=wait, as_json=as_json)
         return None
     given = {key: value for key, value in options.items() if value}
-    receipt = BossClient(timeout=2 * _POLL).post(
-        "fleet", "hosts", host, "sessions", name, "messages", body={"prompt": prompt, "options": given}
-    )
+    receipt = send(host, name, prompt, given)
     if wait:
         return wait_elsewhere(receipt, timeout, as_json=as_json)
     if as_json:
         print_json(receipt)
     if receipt["stage"] in ("dead", "expired", "dropped"):
-        raise _not_answered(receipt)
+        raise not_answered(receipt)
     if not as_json:
         echo(f"{'sent' if receipt['stage'] == 'sent' else 'accepted'} {receipt['id']}")
     if receipt["stage"] == "sent":
@@ -84,45 +77,19 @@ def _type_elsewhere(
         complain(typed["note"])
 
 
-def find_sent(word: str) -> Document:
-    """Return the receipt of a message that was sent from here to another host. Raises `MessageNotFound`."""
-    if own_host() is None:
-        raise MessageNotFound(f"message '{word}' not found", hint="'remuda messages' lists them")
-    receipt: Document = BossClient().get("fleet", "messages", word)
-    return receipt
-
-
 def wait_elsewhere(receipt: Document, timeout: float | None, *, as_json: bool) -> int:
     """Follow a message to its end and print the answer. Raises `MessageDead` and `WaitTimeout`."""
-    deadline = None if timeout is None else time.monotonic() + timeout
-    boss = BossClient(timeout=_POLL + _TIMEOUT)
     with Progress() as progress:
-        while not receipt["ended"]:
-            progress.say(f"{receipt['id']}: {receipt['stage']}, at {receipt['where']}")
-            left = _POLL if deadline is None else deadline - time.monotonic()
-            if left <= 0:
-                raise WaitTimeout(
-                    f"message {receipt['id']} has not ended within "
-                    f"{show_duration(timeout or 0.0, precise=True)}; its last step is "
-                    f"`{receipt['stage']}`, at {receipt['where']}"
-                )
-            wait = {"wait": round(min(left, _POLL), 3), "steps": len(receipt["steps"])}
-            receipt = boss.get("fleet", "messages", receipt["id"], **wait)
+        last = receipt
+        for last in follow(receipt, timeout):
+            progress.say(f"{last['id']}: {last['stage']}, at {last['where']}")
     if as_json:
-        print_json(receipt)
-    if receipt["stage"] != "acked":
-        raise _not_answered(receipt)
+        print_json(last)
+    if last["stage"] != "acked":
+        raise not_answered(last)
     if not as_json:
-        print_answer(str((receipt["answer"] or {}).get("text") or ""))
+        print_answer(str((last["answer"] or {}).get("text") or ""))
     return 0
-
-
-def _not_answered(receipt: Document) -> MessageDead:
-    why = one_line(str(receipt["steps"][-1].get("reason") or "no reason given"))
-    return MessageDead(
-        f"message {receipt['id']} was not answered: {receipt['stage']}, {why}",
-        hint=f"'remuda messages {receipt['id']}' shows every step",
-    )
 
 
 def listed_messages(host: str, session: str, limit: int) -> tuple[list[Document], list[Listed]]:
@@ -162,12 +129,11 @@ def cancel_elsewhere(host: str, session: str, timeout: float, *, everything: boo
     waiting = [str(one["id"]) for one in messages if not one["ended"]][::-1]
 
     def cancel(message: str) -> Cancelled:
-        return _outcome(boss.post("sessions", session, "messages", message, "cancel", timeout=timeout))
+        return cancel_message(boss, session, message, timeout)
 
     done = [cancel(one) for one in reversed(waiting)][::-1] if everything else []
-    stopped = boss.post("sessions", session, "interrupt", timeout=timeout)
-    if stopped["outcome"] != "nothing":
-        return [*done, _outcome(stopped)]
+    if (stopped := interrupt(boss, session, timeout)) is not None:
+        return [*done, stopped]
     if everything or not waiting:
         return done
     if len(waiting) > 1:
@@ -175,20 +141,3 @@ def cancel_elsewhere(host: str, session: str, timeout: float, *, everything: boo
             f"no turn is running, and {len(waiting)} messages are waiting", hint="pass --all to cancel all"
         )
     return [cancel(waiting[0])]
-
-
-def cancel_sent(receipt: Document, timeout: float) -> Cancelled:
-    """Cancel a message that was sent from here. One that only the hub has cannot be taken back."""
-    if receipt["ended"]:
-        return Cancelled(Fate.ANSWERED if receipt["stage"] == "acked" else Fate.ENDED, receipt["id"])
-    if receipt["stage"] == "sent":
-        raise HostUnreachable(
-            f"message {receipt['id']} is at {receipt['where']}, and cannot be cancelled there",
-            hint=f"try again when {receipt['host']} is back; it expires after 5 days, or its --ttl",
-        )
-    way = ("sessions", receipt["session"], "messages", receipt["id"], "cancel")
-    return _outcome(RemoteBoss(receipt["host"]).post(*way, timeout=timeout))
-
-
-def _outcome(document: Document) -> Cancelled:
-    return Cancelled(Fate(document["outcome"]), document["id"], str(document["reason"]))

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from remuda.boss.attention.display import label, why_hidden
-from remuda.boss.client import BossClient
+from remuda.boss.client import BossClient, RemoteBoss
 from remuda.duration import show_duration
 from remuda.errors import Aborted, InvalidOptions, NotInQueue, NotSafe
 from remuda.untrusted import parse_json, printable, show_json
 
 from .common import short_path
+from .elsewhere import hint_elsewhere
 from .output import ask_choice, ask_text, cells, echo, flat, print_json, style
 
 Approval = dict[str, Any]
@@ -35,6 +36,7 @@ def find_approval(boss: BossClient, word: str) -> Approval:
         session = boss.get("sessions", word)["session"]
     except NotInQueue as error:
         near = error.hint if error.hint and error.hint.startswith("did you mean") else None
+        near = (hint_elsewhere(word) if not isinstance(boss, RemoteBoss) else "") or near
         raise NotInQueue(
             f"no permission request and no session '{word}'",
             hint=near or "'remuda approvals' lists open requests",

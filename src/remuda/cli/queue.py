@@ -14,6 +14,7 @@ from remuda.boss.client import BossClient
 from remuda.boss.navigator import Item, QueueNavigator, labels, reason
 from remuda.duration import show_duration
 from remuda.errors import BossDown, TmuxError
+from remuda.keeper.elsewhere import own_host
 from remuda.untrusted import one_line
 
 from .common import (
@@ -25,7 +26,7 @@ from .common import (
     print_formatted,
     short_path,
 )
-from .elsewhere import own_host, queue_items
+from .elsewhere import queue_items
 from .output import can_move, complain, echo, json_line, print_json, table_lines
 from .redraw import LiveScreen
 from .waiting import make_guide

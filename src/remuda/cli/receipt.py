@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from remuda.boss.elsewhere import find_sent
 from remuda.duration import show_duration
 from remuda.errors import BossDown, MessageDead, MessageNotFound, RemudaError, WaitTimeout
 from remuda.inbox.catalog import find_by_prefix, find_last
@@ -23,7 +24,7 @@ from remuda.paths import SessionPaths
 
 from .common import folder_option, json_option, time_span
 from .inbox_target import InboxTarget, complete_inbox, find_what, inbox_folders, session_of
-from .messages_elsewhere import find_sent, wait_elsewhere
+from .messages_elsewhere import wait_elsewhere
 from .output import complain, echo, flat, print_answer, print_json, style
 from .redraw import Progress
 

@@ -10,9 +10,9 @@ import click
 from remuda.boss.client import BossClient
 from remuda.errors import InvalidOptions, MessageDead, WaitTimeout
 from remuda.inbox.journal import Accepted
+from remuda.keeper.elsewhere import split_host
 
 from .common import folder_option, json_option, time_span
-from .elsewhere import split_host
 from .inbox_feed import dedup_option, max_bytes_option, message_options, read_prompt, schedule_options
 from .inbox_target import InboxTarget, check_sendable, complete_inbox, find_target
 from .messages_elsewhere import send_elsewhere

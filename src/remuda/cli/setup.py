@@ -21,7 +21,7 @@ from remuda.errors import EXIT_CODES, InvalidOptions, RemudaError
 from remuda.names import did_you_mean
 
 from . import completion, hooks, hooks_boss, hooks_tmux, notify
-from .boss_service import has_service, remove_service, service_file, set_up_service
+from .boss_service import BOSS, HUB
 from .common import short_path
 from .file_changes import (
     Agreement,
@@ -113,6 +113,7 @@ def command(ctx: click.Context, show: bool, remove: bool, yes: bool, dry_run: bo
       inbox        a Stop hook that hands out the messages of an inbox
       completion   shell completion
 
+    'setup hub' runs the hub of your fleet as a service; a bare 'setup' does not offer it.
     'setup notify' changes nothing: it shows who is notified when an agent waits, and tries it with --test.
 
     \b
@@ -239,8 +240,9 @@ def _show_all() -> int:
             else "not installed: a Stop hook that hands out the messages of an inbox"
         )
     )
-    if has_service():
-        echo(f"{'service':<11} {style('installed', fg='green')}: {short_path(str(service_file()))}")
+    for name, service in (("service", BOSS), ("hub", HUB)):
+        if service.is_installed:
+            echo(f"{name:<11} {style('installed', fg='green')}: {short_path(str(service.file))}")
     return problems.report()
 
 
@@ -289,8 +291,9 @@ def _removals(ctx: click.Context, how: Agreement, problems: _Problems) -> Iterat
         yield partial(_invoke, ctx, "completion", "uninstall", how)
     for path in _inbox_files():
         yield partial(hooks.uninstall_from_file, path, how)
-    if has_service():
-        yield partial(remove_service, how)
+    for service in (BOSS, HUB):
+        if service.is_installed:
+            yield partial(service.remove, how)
 
 
 def _tmux_removals(how: Agreement, problems: _Problems) -> Iterator[Callable[[], object]]:
@@ -352,15 +355,15 @@ def _install_boss(settings: Path | None, service: bool, yes: bool, dry_run: bool
     how = Agreement(yes, dry_run, diff)
     hooks_boss.install_into_file(hooks_boss.settings_file(settings), how)
     if service:
-        set_up_service(how)
+        BOSS.set_up((), how)
 
 
 @click.command("uninstall")
 def _uninstall_boss(settings: Path | None, yes: bool, dry_run: bool, diff: bool) -> None:
     how = Agreement(yes, dry_run, diff)
     hooks_boss.uninstall_from_file(hooks_boss.settings_file(settings), how)
-    if has_service():
-        remove_service(how)
+    if BOSS.is_installed:
+        BOSS.remove(how)
 
 
 _install_boss.params[:0] = hooks_boss.install.params
@@ -425,6 +428,73 @@ command.add_command(
           remuda setup completion --remove
         """,
         completion.SETUP_COMMANDS,
+    )
+)
+
+
+# ── the hub ──
+
+
+@click.command("install")
+@click.option(
+    "--listen", metavar="ADDRESS:PORT", help="Listen there.  [default: as last time, or 0.0.0.0:4222]"
+)
+@click.option("--name", metavar="NAME", help="Name of this machine in the fleet.  [default: its host name]")
+@click.option("--no-join", is_flag=True, help="Do not make this machine a member.")
+@agreement_options
+def _install_hub(
+    listen: str | None, name: str | None, no_join: bool, yes: bool, dry_run: bool, diff: bool
+) -> None:
+    from .fleet import need_extra, read_address
+
+    need_extra()
+    from remuda.fleet.hub_folder import HubFolder
+    from remuda.fleet.subjects import check_host
+
+    options = [] if listen is None else ["--listen", listen]
+    if listen is not None:
+        read_address(listen)
+    options += [] if name is None else ["--name", check_host(name)]
+    options += ["--no-join"] if no_join else []
+    if HUB.set_up(options, Agreement(yes, dry_run, diff)):
+        if HubFolder.default().server_pid() is not None:
+            complain("a hub is running here now; end it first: press Ctrl-C where 'remuda fleet serve' runs")
+        echo("then add machines with: remuda fleet keys new NAME")
+
+
+@click.command("uninstall")
+@agreement_options
+def _uninstall_hub(yes: bool, dry_run: bool, diff: bool) -> None:
+    if HUB.is_installed:
+        HUB.remove(Agreement(yes, dry_run, diff))
+    else:
+        echo(f"{short_path(str(HUB.file))}: not installed; nothing to change")
+
+
+@click.command("show")
+def _show_hub() -> None:
+    if not HUB.is_installed:
+        echo("not installed: a service that runs the hub of your fleet")
+        return
+    echo(f"{short_path(str(HUB.file))}:\n")
+    echo(HUB.file.read_text(errors="replace"), nl=False)
+
+
+command.add_command(
+    _Part(
+        "hub",
+        """Run the hub of your fleet as a service: a systemd user unit, or a launchd plist.
+
+        Shows the file before it is written, then prints the commands that start it. Keys and messages of the
+        hub are not touched, also not by --remove.
+
+        \b
+        Examples:
+          remuda setup hub
+          remuda setup hub --listen 10.0.0.5:4222
+          remuda setup hub --remove
+        """,
+        {"install": _install_hub, "uninstall": _uninstall_hub, "show": _show_hub},
     )
 )
 

@@ -15,6 +15,7 @@ from remuda.duration import show_duration
 from remuda.errors import HostUnreachable, InvalidOptions, RemudaError, SessionDead
 from remuda.inbox.catalog import Listed, list_messages, with_prompts
 from remuda.keeper.client import KeeperClient
+from remuda.keeper.elsewhere import split_host
 from remuda.keeper.history_reader import last_screen
 from remuda.keeper.listing import from_record
 from remuda.keeper.record import SessionRecord
@@ -29,7 +30,7 @@ from .common import (
     pick_session,
     short_path,
 )
-from .elsewhere import list_elsewhere, session_document, split_host
+from .elsewhere import list_elsewhere, session_document
 from .logs import history_lines, history_lines_elsewhere, print_output, print_output_elsewhere
 from .messages import print_messages
 from .messages_elsewhere import listed_messages

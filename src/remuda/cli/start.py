@@ -19,6 +19,7 @@ from remuda.errors import InvalidOptions, RemudaError, SessionDead
 from remuda.keeper.claim import read_holder
 from remuda.keeper.client import KeeperClient
 from remuda.keeper.compose import compose
+from remuda.keeper.elsewhere import own_host, split_host
 from remuda.keeper.record import SessionRecord
 from remuda.keeper.spec import DEFAULT_COLS, DEFAULT_ROWS
 from remuda.keeper.start import start_session
@@ -35,7 +36,6 @@ from .common import (
     json_option,
     time_span,
 )
-from .elsewhere import own_host, split_host
 from .output import after_success, complain, echo, print_json
 from .redraw import Progress
 from .screen import show_last_screen, show_last_screen_elsewhere
@@ -180,8 +180,6 @@ def command(
 
 # ── on another machine ──
 
-_ELSEWHERE = ("agent", "cols", "rows", "trust", "resume")
-
 
 def _start_elsewhere(
     host: str,
@@ -194,21 +192,20 @@ def _start_elsewhere(
     as_json: bool,
 ) -> int | None:
     """Start a session on another host, by the boss there. With a `size`, attach to it."""
-    from remuda.boss.client import RemoteBoss
+    from remuda.boss.elsewhere import START_OPTIONS, start
 
     split_host(f"{host}/x")  # says if this machine has joined no fleet
     if name is None:
         raise InvalidOptions("--host needs a NAME for the session")
-    known = {*_ELSEWHERE, "cwd", "config_file"}
+    known = {*START_OPTIONS, "cwd", "config_file"}
     given = [key for key, value in options.items() if key not in known and value not in (None, (), False)]
     if given:
         flag = f"--{given[0].replace('_', '-')}"
         raise InvalidOptions(f"{flag} does not go with --host", hint="start it on that machine itself")
-    body = {key: options[key] for key in _ELSEWHERE if options[key] not in (None, False)}
-    body |= {"name": name, "command": list(cmd)} | ({"cwd": str(options["cwd"])} if options["cwd"] else {})
-    if size is not None:
-        body = {"cols": size[0], "rows": size[1], **body}
-    started = RemoteBoss(host).post("sessions", body=body, timeout=_ELSEWHERE_TIMEOUT)
+    taken = {} if size is None else {"cols": size[0], "rows": size[1]}
+    taken |= {key: options[key] for key in START_OPTIONS if options[key] is not None}
+    cwd = None if options["cwd"] is None else str(options["cwd"])
+    started = start(host, name, cmd, cwd, taken, _ELSEWHERE_TIMEOUT)
     name = str(started["name"])
     if size is not None:
         from .attach import attach_here

@@ -105,7 +105,7 @@ def read_message(subject: str, data: bytes, headers: Mapping[str, str], host: st
     """Read what the hub handed to `host`. Raises `RemoteProtocolError` for what no operator of ours sent.
 
     What is inside must name the same host, session and id as the subject: the server could have been made to
-    copy a message for another host here. See `subjects`.
+    copy a message for another host here. See `subjects`. Its options are not checked before `put_options`.
     """
     words = subject.split(".")
     if len(words) != 5 or words[0] != "in":
@@ -119,7 +119,7 @@ def read_message(subject: str, data: bytes, headers: Mapping[str, str], host: st
     options, prompt = document.get("options"), document.get("prompt")
     if not isinstance(options, dict) or not isinstance(prompt, str):
         raise RemoteProtocolError(f"the message {message_id[:80]} has no prompt")
-    return FleetMessage(host, check_name(session), message_id, sender, prompt, _check_options(options))
+    return FleetMessage(host, check_name(session), message_id, sender, prompt, options)
 
 
 def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,8 +137,11 @@ def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def put_options(message: FleetMessage, age: float) -> dict[str, Any]:
-    """Return the options for `Inbox.put`. `age`: seconds since the hub stored it, by the hub's clock."""
-    options = dict(message.options)
+    """Return the options for `Inbox.put`. `age`: seconds since the hub stored it, by the hub's clock.
+
+    Raises `RemoteProtocolError`, whose reason reaches the sender: it may be a newer version.
+    """
+    options = _check_options(message.options)
     for name in ("delay", "ttl"):
         if name in options:
             options[name] = max(0.0 if name == "delay" else 0.001, float(options[name]) - max(0.0, age))

@@ -164,8 +164,10 @@ class Hub:
                     f"the hub at {url} does not accept the key of '{member.name}'",
                     hint="it was revoked, or belongs to another hub; ask for a new one",
                 ) from error
+            silent = f"no answer within {CONNECT_TIMEOUT} s"
+            why = silent if isinstance(error, TimeoutError) else one_line(str(error)) or type(error).__name__
             raise HubUnreachable(
-                f"the hub at {url} cannot be reached: {one_line(str(error)) or type(error).__name__}",
+                f"the hub at {url} cannot be reached: {why}",
                 hint="check the address, and that 'remuda fleet serve' runs there",
             ) from error
         return cls(client, member, closed)

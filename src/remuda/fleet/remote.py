@@ -214,6 +214,7 @@ class RemoteHosts:
         known = self._must_know(hub, host)
         if exchange.kind_of(method, path) != "read":
             _must_operate(hub)
+        _must_speak(known)
         if (method, path) == ("POST", "/v1/sessions"):
             _must_offer(known, "start")
         subject = exchange.request_subject(host, method, path, hub.member.name)
@@ -235,6 +236,7 @@ class RemoteHosts:
         known = self._must_know(hub, host)
         if types:
             _must_operate(hub)
+        _must_speak(known)
         _must_offer(known, str(document.get("what")))
         wait = _wait(known, timeout)
         data = OPEN + subjects.write({**document, "deadline": hub.now() + wait})
@@ -268,7 +270,7 @@ class RemoteHosts:
     ) -> Document:
         """Send a message. Returns when the hub has it on its disk, with how far it got a moment later."""
         _must_operate(hub)
-        self._must_know(hub, host)
+        _must_speak(self._must_know(hub, host))
         now = time.time()
         message = exchange.make_message(host, session, new_id(now), hub.member.name, prompt, options)
         data = message.data()
@@ -383,6 +385,14 @@ def _must_operate(hub: Hub) -> None:
         raise PermissionRefused(
             f"the key of '{hub.member.name}' may not act on other hosts",
             hint="'remuda fleet keys new NAME --role host --role operator' on the hub makes one that may",
+        )
+
+
+def _must_speak(host: Document) -> None:
+    if not host["speaks"]:
+        raise HostUnreachable(
+            f"{host['name']} runs Remuda {host['version']}, which takes no requests of this version",
+            hint="upgrade Remuda there",
         )
 
 

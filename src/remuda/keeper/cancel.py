@@ -35,6 +35,7 @@ from remuda.wire import connection as wire
 
 from .claim import read_holder
 from .client import KeeperClient
+from .elsewhere import why_closed
 from .record import SessionRecord
 
 # ── may a message be sent ──
@@ -256,21 +257,29 @@ def wait_for_rest(
 
     Raises `WaitTimeout`, `SessionDead` and what connecting can raise.
     """
-    deadline = None if timeout is None else time.monotonic() + timeout
     inbox = Inbox(SessionPaths.of(name, folder).inbox)
     with KeeperClient.connect(name, folder) as client:
-        document = client.request("watch")
-        while not (_is_at_rest(document) and not _has_due(inbox)):
-            say(_why(document))
-            left = _REST_INTERVAL if deadline is None else deadline - time.monotonic()
-            if left <= 0:
-                raise WaitTimeout(f"session '{name}' is not idle: {_why(document)}")
-            try:
-                for _ in client.receive(min(left, _REST_INTERVAL)):
-                    pass
-            except EOFError:
-                raise SessionDead(f"session '{name}' ended before it was idle") from None
-            document = client.describe()
+        return wait_until_resting(client, lambda: _has_due(inbox), timeout, say)
+
+
+def wait_until_resting(
+    client: KeeperClient, has_due: Callable[[], bool], timeout: float | None, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """As `wait_for_rest`, on a connection. `has_due` says whether a message is due in its inbox."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    document = client.request("watch")
+    while not (_is_at_rest(document) and not has_due()):
+        say(_why(document))
+        left = _REST_INTERVAL if deadline is None else deadline - time.monotonic()
+        if left <= 0:
+            raise WaitTimeout(f"session '{client.name}' is not idle: {_why(document)}")
+        try:
+            for _ in client.receive(min(left, _REST_INTERVAL)):
+                pass
+        except EOFError:
+            lost = why_closed(client.tunnel) if client.tunnel is not None else None
+            raise lost or SessionDead(f"session '{client.name}' ended before it was idle") from None
+        document = client.describe()
     return document
 
 

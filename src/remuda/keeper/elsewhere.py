@@ -1,11 +1,12 @@
 """Reach the keeper of another host, through the boss here, which has the connection to the hub.
 
 The boss offers a socket (`fleet/tunnel_socket`). After one line each way it is as the socket of a keeper, so
-that the clients of this package work on it unchanged.
+that the clients of this package work on it unchanged. Also: which host HOST/SESSION means.
 """
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 from typing import Any, NamedTuple
@@ -18,6 +19,33 @@ TUNNEL_SOCKET = "tunnel.sock"
 OPEN_TIMEOUT = 20.0
 _LINE_BYTES = 64 << 10
 _RETRY_INTERVAL = 0.02
+_HOST = re.compile(r"[a-z0-9][a-z0-9-]{0,31}", re.ASCII)
+
+
+def own_host() -> str | None:
+    """Return the name of this machine in its fleet; None if it has joined none."""
+    try:
+        name = parse_object((home() / "fleet" / "member.json").read_bytes()).get("name")
+    except (OSError, ValueError):
+        return None
+    return name if isinstance(name, str) else None
+
+
+def split_host(word: str) -> tuple[str | None, str]:
+    """Return the host and the rest of HOST/SESSION; None as the host for a word of this machine.
+
+    Raises `NotInFleet` if this machine has joined no fleet.
+    """
+    host, slash, rest = word.partition("/")
+    if not slash or not rest or not _HOST.fullmatch(host):
+        return None, word
+    own = own_host()
+    if own is None:
+        raise NotInFleet(
+            f"'{word}' names a session of host '{host}', and this machine has joined no fleet",
+            hint="see 'remuda help fleet'",
+        )
+    return (None, rest) if host == own else (host, rest)
 
 
 class Tunnel(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -73,6 +74,8 @@ def test_a_message_without_its_dedup_id_is_refused() -> None:
 def test_an_option_that_is_not_known_or_has_another_type_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(RemoteProtocolError):
         message(options=options)
+    with pytest.raises(RemoteProtocolError):
+        exchange.put_options(replace(message(), options=options), 0.0)
 
 
 def test_a_message_that_is_too_large_for_the_hub_is_refused() -> None:
