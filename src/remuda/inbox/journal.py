@@ -19,7 +19,6 @@ from remuda.paths import private_folder
 
 from . import stop_hook
 from .compaction import Reclaimed, compact, json_lines, parsed_lines
-from .dedup import DedupKeys
 from .message import (
     DEFAULT_MAX_BYTES,
     Message,
@@ -35,7 +34,7 @@ from .message import (
     waiting_entries,
 )
 from .stop_hook import Entry, Files, Key, Lock
-from .writer import Writer
+from .writer import DedupKeys, Writer
 
 if TYPE_CHECKING:
     from .stop_hook import Policy

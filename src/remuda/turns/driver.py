@@ -21,9 +21,8 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from remuda.agents.base import PasteTransport
-from remuda.agents.calling import CallRefused, ChannelLost, PromptCall
 from remuda.agents.events import AgentEvent, Failure, PromptSubmitted, TurnFailed, TurnStopped
-from remuda.agents.prompting import Carried, Past, PromptProtocol
+from remuda.agents.prompting import CallRefused, Carried, ChannelLost, Past, PromptCall, PromptProtocol
 from remuda.agents.state import RESTING, WAITING, WORKING, State
 from remuda.errors import InboxBusy, InputError, NotSafe, RemudaError
 from remuda.inbox.consumer import Ahead, Consumer, Leased

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from remuda.agents.calling import PromptCall
-from remuda.agents.prompting import Past
+from remuda.agents.prompting import Past, PromptCall
 from remuda.agents.state import State
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from remuda.agents.calling import CallRefused, ChannelLost, PromptCall
 from remuda.agents.events import (
     AgentEvent,
     MessageRecorded,
@@ -18,7 +17,15 @@ from remuda.agents.events import (
     TurnRecorded,
     TurnStopped,
 )
-from remuda.agents.prompting import Carried, Composer, ComposerKind, Past
+from remuda.agents.prompting import (
+    CallRefused,
+    Carried,
+    ChannelLost,
+    Composer,
+    ComposerKind,
+    Past,
+    PromptCall,
+)
 from remuda.agents.state import State
 from remuda.inbox.consumer import Consumer
 from remuda.inbox.journal import Inbox

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from remuda.agents.headless import Message
-from remuda.agents.unattended import max_turns_reason
+from remuda.agents.permission import max_turns_reason
 
 from .prompt import check, find_control
 
 if TYPE_CHECKING:
     from remuda.agents.headless import PrintFlags
-    from remuda.agents.requests import WorkerProfile
+    from remuda.agents.warm import WorkerProfile
 
     from .print.messages import TranscriptMessages
     from .screen import ClaudeDialogs

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from typing import Any
 
-from remuda.agents.requests import (
+from remuda.agents.warm import (
     Allow,
     Answered,
     Decision,

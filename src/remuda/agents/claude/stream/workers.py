@@ -23,7 +23,7 @@ from uuid import uuid4
 from remuda.agents.claude.files import entrypoint
 from remuda.agents.claude.launch import clean_environment
 from remuda.agents.claude.warm import arguments
-from remuda.agents.requests import Request, SessionEvent, Usage, WorkerProfile
+from remuda.agents.warm import Request, SessionEvent, Usage, WorkerProfile
 from remuda.errors import (
     CommandNotFound,
     SessionCrashed,
