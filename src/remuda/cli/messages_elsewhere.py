@@ -16,7 +16,7 @@ from remuda.untrusted import one_line
 
 from .elsewhere import Document, list_elsewhere, own_host
 from .output import complain, echo, print_answer, print_json
-from .redraw import Progress
+from .redraw import ProgressLine
 
 _TIMEOUT = 5.0
 _POLL = 30.0
@@ -96,7 +96,7 @@ def wait_elsewhere(receipt: Document, timeout: float | None, *, as_json: bool) -
     """Follow a message to its end and print the answer. Raises `MessageDead` and `WaitTimeout`."""
     deadline = None if timeout is None else time.monotonic() + timeout
     boss = BossClient(timeout=_POLL + _TIMEOUT)
-    with Progress() as progress:
+    with ProgressLine() as progress:
         while not receipt["ended"]:
             progress.say(f"{receipt['id']}: {receipt['stage']}, at {receipt['where']}")
             left = _POLL if deadline is None else deadline - time.monotonic()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import click
 
-from remuda.oneshot.output import Program
+from remuda.oneshot.output import PrintProgram
 
 from .output import print_lines
 from .run_once import ALIASES, OPTIONS
@@ -121,7 +121,7 @@ _ASK_HELP = f"""Send one prompt to an agent and print the answer. Uses a warm ag
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[FLAGS…] [PROMPT]")
 @click.pass_context
 def ask_command(ctx: click.Context, words: tuple[str, ...]) -> int:
-    Program.name = "remuda ask"
+    PrintProgram.name = "remuda ask"
     return carry_out(ctx, words, ask=True)
 
 

@@ -21,7 +21,7 @@ from . import stop_hook
 from .compaction import DEDUP_FILE, DEDUP_WINDOW, WRITER_LOCK
 from .locks import close_writer_lock, lock_writer, unlock_writer
 from .message import Message
-from .stop_hook import Entry, Files, Key, decode_json, encode_json, number
+from .stop_hook import Entry, Files, InboxKey, decode_json, encode_json, number
 
 _TORN_LOOK = 0.05
 _SIGURG = 23  # `signal` is not imported for it: every command that puts a message imports this module
@@ -102,7 +102,7 @@ class Writer:
         if self._key is None or not _is_same_file(self._key[0], there):
             # A key of another user is not replaced.
             os.close(stop_hook.open_file(self._files.key, os.O_RDONLY))
-            secret = stop_hook.Key(self._files.key).secret
+            secret = stop_hook.InboxKey(self._files.key).secret
             if not secret:
                 return self._make_key(size)
             self._key = there, secret
@@ -205,7 +205,7 @@ class DedupKeys:
         if time.time() - number(one.get("at")) <= DEDUP_WINDOW:
             return True
         end = int(number(one.get("end")))
-        inbox = stop_hook.Inbox(self._files)
+        inbox = stop_hook.HookInbox(self._files)
         try:
             inbox.open()
             return end > inbox.queue.frontier or any(int(held["end"]) == end for held in inbox.queue.held)
@@ -221,7 +221,7 @@ class DedupKeys:
         try:
             if position > os.fstat(fd).st_size:  # the file was replaced
                 position = 0
-            record = _search(fd, position, key, Key(self._files.key))
+            record = _search(fd, position, key, InboxKey(self._files.key))
             return str(record["id"]) if record is not None and self._counts(record) else None
         finally:
             os.close(fd)
@@ -248,7 +248,7 @@ def _records(data: bytes, needle: bytes) -> list[dict[str, Any]]:
     return records
 
 
-def _search(fd: int, position: int, key: str, secret: Key) -> dict[str, Any] | None:
+def _search(fd: int, position: int, key: str, secret: InboxKey) -> dict[str, Any] | None:
     """Return the last envelope with this key. Skips the holes of `compaction`."""
     needle = _field("dedup", key)
     try:

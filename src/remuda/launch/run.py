@@ -26,7 +26,7 @@ from remuda.tasks import TaskSet
 from remuda.terminal.pty import Pty, get_size, spawn
 
 from . import console
-from .console import RESET, Console, PacedOutput
+from .console import RESET, LaunchConsole, PacedOutput
 
 # ── what to do ──
 
@@ -159,7 +159,7 @@ class _Launch:
             )
             stack.callback(self._output.close)
             if watched:
-                stack.enter_context(Console(self._child))
+                stack.enter_context(LaunchConsole(self._child))
                 self._raw = True
             self._watch_for_the_end(stack)
             ending = await self._over

@@ -17,7 +17,7 @@ from remuda.errors import RemudaError
 from remuda.paths import private_folder, sessions_folder
 
 from .leftovers import MIN_AGE, leftovers, remove
-from .output import Program, write
+from .output import PrintProgram, write
 from .request import PrintRequest
 from .run import find_binary, find_command
 from .session import CallSession
@@ -38,7 +38,7 @@ class CheckStep(NamedTuple):
 
 def show_version(request: PrintRequest) -> int:
     program = find_headless(request.agent).program
-    write(f"{Program.name} {__version__} (wrapping {program} {agent_version(request)})\n")
+    write(f"{PrintProgram.name} {__version__} (wrapping {program} {agent_version(request)})\n")
     return 0
 
 

@@ -22,7 +22,7 @@ from remuda.errors import (
 from .call_input import apply_defaults, load_defaults, read_prompt
 from .output import (
     OutputLost,
-    Program,
+    PrintProgram,
     ReaderGone,
     Signalled,
     SignalsHeld,
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from .session import CallSession
     from .stream import StreamCall
 
-    ThroughPool = Callable[["PrintRequest", str, "Clock", "Output"], int | None]
+    ThroughPool = Callable[["PrintRequest", str, "TraceClock", "DeferredOutput"], int | None]
 
 _SUBTYPES = {"TIMEOUT": "timeout", "INTERRUPTED": "interrupted", "AGENT_REFUSED": "assistant_error"}
 
 
-class Clock:
+class TraceClock:
     """Milliseconds since the start, and the lines of `--trace`."""
 
     def __init__(self, *, shown: bool) -> None:
@@ -61,10 +61,10 @@ class Clock:
 
     def note(self, text: str) -> None:
         if self._shown:
-            say(f"[{Program.name} {self.milliseconds}ms] {text}\n")
+            say(f"[{PrintProgram.name} {self.milliseconds}ms] {text}\n")
 
 
-class Output:
+class DeferredOutput:
     """Loads the emitter when it is first used: the agent starts before that."""
 
     def __init__(self, request: PrintRequest) -> None:
@@ -77,7 +77,9 @@ class Output:
         return Emitter(self._request)
 
 
-def run(request: PrintRequest, output: Output | None = None, through_pool: ThroughPool | None = None) -> int:
+def run(
+    request: PrintRequest, output: DeferredOutput | None = None, through_pool: ThroughPool | None = None
+) -> int:
     """Carry out and print a call. Return the exit code.
 
     `through_pool` carries out a request for a pool. It returns None if no pool is served there.
@@ -86,7 +88,7 @@ def run(request: PrintRequest, output: Output | None = None, through_pool: Throu
         raise_signals()
         try:
             _open_standard_streams()
-            return _printed(request, output or Output(request), through_pool)
+            return _printed(request, output or DeferredOutput(request), through_pool)
         finally:
             ignore_signals()
     except Signalled as signalled:  # while an error was printed, or just after that
@@ -95,7 +97,7 @@ def run(request: PrintRequest, output: Output | None = None, through_pool: Throu
         return EXIT_CODES["INTERRUPTED"]
 
 
-def _printed(request: PrintRequest, output: Output, through_pool: ThroughPool | None) -> int:
+def _printed(request: PrintRequest, output: DeferredOutput, through_pool: ThroughPool | None) -> int:
     try:
         return _carry_out(request, output, through_pool)
     except OutputLost as error:
@@ -106,8 +108,8 @@ def _printed(request: PrintRequest, output: Output, through_pool: ThroughPool | 
         return EXIT_CODES["INVALID_OPTIONS"]
 
 
-def _carry_out(request: PrintRequest, output: Output, through_pool: ThroughPool | None) -> int:
-    clock = Clock(shown=request.trace)
+def _carry_out(request: PrintRequest, output: DeferredOutput, through_pool: ThroughPool | None) -> int:
+    clock = TraceClock(shown=request.trace)
     try:
         if request.wants == "version" or request.check:
             from .check import check, show_version
@@ -134,7 +136,7 @@ def _carry_out(request: PrintRequest, output: Output, through_pool: ThroughPool 
         return _failed(InternalError(f"{type(error).__name__}: {error}"), request, clock, output)
 
 
-def _prepare(request: PrintRequest, clock: Clock) -> str:
+def _prepare(request: PrintRequest, clock: TraceClock) -> str:
     """Do everything that comes before the agent. Return the prompt."""
     check_home()
     check_folder()
@@ -172,7 +174,7 @@ def check_folder() -> None:
         ) from error
 
 
-def _call(request: PrintRequest, prompt: str, clock: Clock, output: Output) -> int:
+def _call(request: PrintRequest, prompt: str, clock: TraceClock, output: DeferredOutput) -> int:
     # Each backend loads what it needs: a call is short.
     command = find_command(request)
     headless = find_headless(request.agent)
@@ -205,7 +207,7 @@ def _choose_backend(request: PrintRequest, prompt: str, headless: Headless) -> N
         request.use_stream()
 
 
-def _follow(session: CallSession, request: PrintRequest, clock: Clock, emitter: Emitter) -> int:
+def _follow(session: CallSession, request: PrintRequest, clock: TraceClock, emitter: Emitter) -> int:
     from .leftovers import sweep
     from .terminal import TerminalCall
 
@@ -281,7 +283,7 @@ def _which(name: str) -> str | None:
     return None
 
 
-def _failed(error: RemudaError, request: PrintRequest, clock: Clock, output: Output) -> int:
+def _failed(error: RemudaError, request: PrintRequest, clock: TraceClock, output: DeferredOutput) -> int:
     if isinstance(error, (InputError, InvalidOptions)):
         warn(str(error))
         return EXIT_CODES["INVALID_INPUT"] if isinstance(error, InputError) else EXIT_CODES["INVALID_OPTIONS"]

@@ -15,7 +15,7 @@ from remuda.agents.prompting import Choice, Composer, ComposerKind, PromptProtoc
 from .account import Account
 from .policy import Rules
 from .readiness import DRAW_TIMEOUT, Look, Readiness, readiness
-from .terminal import Caller, Terminal
+from .terminal import Caller, TurnTerminal
 
 log = logging.getLogger("remuda.turns")
 
@@ -28,7 +28,7 @@ class Approach:
 
     def __init__(
         self,
-        terminal: Terminal,
+        terminal: TurnTerminal,
         prompts: PromptProtocol,
         account: Account,
         rules: Rules,

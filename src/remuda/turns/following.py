@@ -21,7 +21,7 @@ from .approach import Approach
 from .interruption import SETTLE, Interruption, wipe
 from .policy import Rules
 from .readiness import Step
-from .terminal import Terminal
+from .terminal import TurnTerminal
 from .turn import End, Fact, Outcome, Turn
 
 SUBMIT_TIMEOUT = 10.0
@@ -64,7 +64,7 @@ class InFlight:
         leased: Leased,
         turn: Turn,
         *,
-        terminal: Terminal,
+        terminal: TurnTerminal,
         prompts: PromptProtocol,
         paste: PasteTransport | None,
         interrupt: Callable[[], None],

@@ -25,7 +25,7 @@ class Caller(Protocol):
         """Ask the agent to stop this turn, or the one that runs. Its reports say whether it did."""
 
 
-class Terminal(Protocol):
+class TurnTerminal(Protocol):
     """One session. Everything but `past` answers at once."""
 
     def now(self) -> float: ...

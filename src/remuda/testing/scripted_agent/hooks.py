@@ -165,7 +165,7 @@ _COMMAND_ONLY = frozenset({"SessionStart", "Setup"})
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class HookVerdict:
     """The sum of all answers to an event."""
 
     answers: Sequence[Answer] = ()
@@ -221,11 +221,11 @@ class Hooks:
 
     async def fire(
         self, payload: Mapping[str, Any], environ: Mapping[str, str], subject: str = ""
-    ) -> Verdict:
+    ) -> HookVerdict:
         """Run the event's hooks and wait for the slowest. Thrown at, it ends them all."""
         runs = self._start(payload, environ, subject)
         try:
-            return Verdict(await gather(future for _, future in runs))
+            return HookVerdict(await gather(future for _, future in runs))
         except BaseException:
             for run, _ in runs:
                 run.cancel()

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from .face import Face
-from .hooks import Verdict
+from .hooks import HookVerdict
 from .loop import Loop
 from .options import Knobs
-from .session import Session
+from .session import AgentConversation
 from .settings import Settings
 from .tool import Tools
 
 
-class Interrupted(Exception):  # not an error: the user pressed Esc
+class TurnAborted(Exception):  # not an error: the user pressed Esc
     """Thrown into a turn where it waits."""
 
 
@@ -27,7 +27,7 @@ class Stage(Protocol):
 
     loop: Loop
     face: Face
-    session: Session
+    session: AgentConversation
     tools: Tools
     knobs: Knobs
     environ: Mapping[str, str]
@@ -35,7 +35,7 @@ class Stage(Protocol):
     def settings(self) -> Settings:
         """Return the settings as they are now."""
 
-    async def fire(self, event: str, fields: Mapping[str, Any], subject: str = "") -> Verdict:
+    async def fire(self, event: str, fields: Mapping[str, Any], subject: str = "") -> HookVerdict:
         """Run the event's hooks and wait for them."""
 
     def announce(self, event: str, fields: Mapping[str, Any], subject: str = "") -> None:

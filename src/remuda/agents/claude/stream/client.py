@@ -23,8 +23,8 @@ from .events import (
     Event,
     MessagePart,
     PermissionAsked,
+    StreamTurnBegun,
     ToolCalled,
-    TurnBegun,
     TurnResult,
     UnsupportedRequest,
 )
@@ -32,7 +32,7 @@ from .progress import CarryOver, PromptProgress
 from .protocol import Message, events_of
 from .reader import MAX_LINE_BYTES, LineReader
 
-_OF_A_TURN = (TurnBegun, TurnResult, MessagePart, ToolCalled)
+_OF_A_TURN = (StreamTurnBegun, TurnResult, MessagePart, ToolCalled)
 _UNSUPPORTED = "this client does not support that request"
 _GIVEN_UP = "the request was aborted"
 
@@ -152,7 +152,7 @@ class StreamClient:
                 self.send(protocol.deny(request_id, _GIVEN_UP))
             case ConversationReset():
                 self.was_reset = True
-            case TurnBegun(conversation_id):
+            case StreamTurnBegun(conversation_id):
                 self.conversation_id = conversation_id
                 self.turns += 1
             case _:

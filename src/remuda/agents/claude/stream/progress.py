@@ -21,10 +21,10 @@ from .events import (
     MessagePart,
     PromptMoved,
     StateChanged,
+    StreamTurnBegun,
     Surroundings,
     TasksChanged,
     ToolCalled,
-    TurnBegun,
     TurnResult,
 )
 
@@ -161,7 +161,7 @@ class CarryOver:
                 self.add(f"{LASTING_TOOLS[name]} ({name})")
             case ConversationReset():
                 self._was_reset = True
-            case TurnBegun(surroundings=surroundings):
+            case StreamTurnBegun(surroundings=surroundings):
                 self._compare(surroundings)
             case _:
                 pass

@@ -25,12 +25,12 @@ from .events import (
     PermissionWithdrawn,
     PromptMoved,
     StateChanged,
+    StreamTurnBegun,
     Surroundings,
     TasksChanged,
     TextPiece,
     ToolCalled,
     ToolReturned,
-    TurnBegun,
     TurnResult,
     UnsupportedRequest,
 )
@@ -77,7 +77,7 @@ def _user(message: Mapping[str, Any]) -> Iterator[Event]:
 def _system(message: Mapping[str, Any]) -> Iterator[Event]:
     match message.get("subtype"):
         case "init":
-            yield TurnBegun(_text(message.get("session_id")), _surroundings(message))
+            yield StreamTurnBegun(_text(message.get("session_id")), _surroundings(message))
         case "api_retry":
             status = message.get("error_status")
             yield ApiRetry(
@@ -188,7 +188,7 @@ def prompt(text: str, command_id: str) -> bytes:
 
 
 def clear(command_id: str) -> bytes:
-    """Clear the conversation. `ConversationReset`, `TurnBegun` of a new one, and its `TurnResult` follow."""
+    """Clear the conversation. `ConversationReset` follows, then the turn of a new one with its `TurnResult`."""
     return prompt("/clear", command_id)
 
 

@@ -27,10 +27,10 @@ from .events import (
     Event,
     PermissionAsked,
     PermissionWithdrawn,
+    StreamTurnBegun,
     TextPiece,
     ToolCalled,
     ToolReturned,
-    TurnBegun,
 )
 from .progress import PromptProgress
 
@@ -84,7 +84,7 @@ class StreamTurn:
 
     def _translated(self, event: Event) -> Iterator[SessionEvent]:
         match event:
-            case TurnBegun():
+            case StreamTurnBegun():
                 self._entrypoint = self._entrypoint or self._find_entrypoint()
             case TextPiece(text):
                 yield Token(text)

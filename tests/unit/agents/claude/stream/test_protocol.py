@@ -20,12 +20,12 @@ from remuda.agents.claude.stream.events import (
     PermissionWithdrawn,
     PromptMoved,
     StateChanged,
+    StreamTurnBegun,
     Surroundings,
     TasksChanged,
     TextPiece,
     ToolCalled,
     ToolReturned,
-    TurnBegun,
     TurnResult,
     UnsupportedRequest,
 )
@@ -191,7 +191,7 @@ def test_events_no_message_whatever_it_holds_is_an_error(
 def test_events_of_a_turn() -> None:
     assert [event for message in TALK for event in events_of(message)] == [
         PromptMoved("u1", "started"),
-        TurnBegun("c1", HERE),
+        StreamTurnBegun("c1", HERE),
         TextPiece("Grüß \u2028 dich"),
         TurnResult(
             conversation_id="c1",
