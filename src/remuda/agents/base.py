@@ -142,7 +142,6 @@ class StreamTransport(Protocol):
         """Return a worker of a pool that runs a new process for each request."""
 
 
-PromptTransport = PasteTransport | CallTransport | StreamTransport
 SessionTransport = PasteTransport | CallTransport
 """What a session with a terminal can have."""
 

@@ -31,7 +31,6 @@ class RawPicture:
     def __init__(self, client: KeeperClient) -> None:
         self._pending: list[bytes] = []
         self._size = (80, 24)
-        self._ours = client.speaks_ours
 
     def open(self, cols: int, rows: int) -> None:
         self._size = (cols, rows)

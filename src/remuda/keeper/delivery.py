@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -28,8 +27,6 @@ from .prepare import Mailbox
 from .session import Session
 from .watch import watch
 
-log = logging.getLogger("remuda.keeper.delivery")
-
 _MIXED = "A draft and a message are mixed in the composer. Neither was sent."
 _MESSAGE_CHARACTERS = 200
 _REPEATS = "The message that hit the limit will be delivered again. It does not run twice."
@@ -51,8 +48,6 @@ class Delivery:
     ) -> None:
         prompts, inbox = mailbox.prompts, mailbox.folder
         self._session = session
-        self._prompts = prompts
-        self._observation = observation
         spec = session.spec
         self._account = mailbox.account
         self._submitted = mailbox.submitted

@@ -162,10 +162,10 @@ class History:
         resume: bool,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._segment_bytes = max_bytes // 2
-        self._chunk_bytes = min(_CHUNK_BYTES, self._segment_bytes // 8)
+        segment_bytes = max_bytes // 2
+        self._chunk_bytes = min(_CHUNK_BYTES, segment_bytes // 8)
         # What comes next still fits: the queue, one more read, and a picture of the screen.
-        self._full_bytes = self._segment_bytes - 2 * self._chunk_bytes - DRAIN_BYTES - READ_BYTES
+        self._full_bytes = segment_bytes - 2 * self._chunk_bytes - DRAIN_BYTES - READ_BYTES
         self._cols_rows = size
         self._paint = paint
         self._records: list[bytes] = []

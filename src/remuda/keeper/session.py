@@ -422,7 +422,7 @@ class Session:
             await self._ending
         if self._timing_timer is not None:
             self._timing_timer.cancel()
-        self._classifier.set_dead(int(self.now() * 1000))
+        self._classifier.set_dead()
         self.vote([Vote(Source.PROCESS, State.DEAD, self.now(), f"exit code {code}")])
         return code
 

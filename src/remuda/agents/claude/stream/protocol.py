@@ -188,7 +188,7 @@ def prompt(text: str, command_id: str) -> bytes:
 
 
 def clear(command_id: str) -> bytes:
-    """Clear the conversation. `ConversationReset` follows, then the turn of a new one with its `TurnResult`."""
+    """Clear the conversation. `ConversationReset` follows, then a turn of the new one with `TurnResult`."""
     return prompt("/clear", command_id)
 
 
