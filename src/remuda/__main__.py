@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from remuda.oneshot.request import PrintRequest
+    from remuda.oneshot.print_request import PrintRequest
     from remuda.oneshot.run import DeferredOutput, TraceClock
 
 
@@ -66,7 +66,7 @@ def _call(words: list[str]) -> int | None:
     if not without and not (ask and "--cold" not in words and _pool_is_there()):
         fork_keeper()
     from remuda.errors import RemudaError
-    from remuda.oneshot.request import parse
+    from remuda.oneshot.print_request import parse
     from remuda.oneshot.run import run
 
     try:

@@ -82,7 +82,7 @@ def command(ctx: click.Context, words: tuple[str, ...]) -> int:
 
 
 def carry_out(ctx: click.Context, words: tuple[str, ...], *, ask: bool = False) -> int:
-    from remuda.oneshot.request import parse
+    from remuda.oneshot.print_request import parse
     from remuda.oneshot.run import run
     from remuda.pool.printing import through_pool
 

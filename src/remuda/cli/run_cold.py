@@ -11,8 +11,8 @@ from typing import Any
 from remuda.agents import DEFAULT_AGENT
 from remuda.agents.warm import find_warm
 from remuda.errors import AgentError, InvalidOptions, from_code
-from remuda.oneshot.emit import Emitter
-from remuda.oneshot.request import PrintRequest as Request
+from remuda.oneshot.emitter import Emitter
+from remuda.oneshot.print_request import PrintRequest as Request
 from remuda.oneshot.run import DeferredOutput, run
 from remuda.pool.option_readers import request_id as check_request_id
 from remuda.pool.options import PartialProfile

@@ -16,8 +16,8 @@ from remuda.durable import open_regular
 from remuda.errors import InvalidOptions
 from remuda.jsonl_tail import MAX_LINE_BYTES
 from remuda.turns.driver import Driver
-from remuda.turns.policy import Rules
-from remuda.turns.terminal import Caller
+from remuda.turns.message_policy import Rules
+from remuda.turns.turn_terminal import Caller
 from remuda.untrusted import one_line, parse_json
 
 from .health import Health

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from remuda.durable import open_new
 from remuda.paths import SessionPaths
-from remuda.terminal.history import (
+from remuda.terminal.history_format import (
     MAGIC,
     HistoryParser,
     begun_record,

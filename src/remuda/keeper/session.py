@@ -18,7 +18,7 @@ from remuda.agents.state import Evidence, Source, State, Vote
 from remuda.agents.timing import Classifier
 from remuda.paths import SessionPaths
 from remuda.terminal.asciicast import Recorder
-from remuda.terminal.history import Ring, plain_text
+from remuda.terminal.history_format import Ring, plain_text
 from remuda.terminal.pty import Pty
 from remuda.terminal.reports import count_cursor_answers
 from remuda.terminal.screen import Screen

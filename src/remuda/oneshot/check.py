@@ -18,10 +18,10 @@ from remuda.paths import private_folder, sessions_folder
 
 from .leftovers import MIN_AGE, leftovers, remove
 from .output import PrintProgram, write
-from .request import PrintRequest
+from .print_request import PrintRequest
+from .print_session import CallSession
 from .run import find_binary, find_command
-from .session import CallSession
-from .terminal import TerminalCall
+from .terminal_call import TerminalCall
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+\S*")
 _VERSION_TIMEOUT = 20.0

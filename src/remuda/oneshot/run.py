@@ -32,16 +32,16 @@ from .output import (
     say,
     warn,
 )
-from .request import PrintRequest
+from .print_request import PrintRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from remuda.agents.headless import Headless
 
-    from .emit import Emitter
-    from .session import CallSession
-    from .stream import StreamCall
+    from .emitter import Emitter
+    from .print_session import CallSession
+    from .stream_call import StreamCall
 
     ThroughPool = Callable[["PrintRequest", str, "TraceClock", "DeferredOutput"], int | None]
 
@@ -72,7 +72,7 @@ class DeferredOutput:
 
     @cached_property
     def emitter(self) -> Emitter:
-        from .emit import Emitter
+        from .emitter import Emitter
 
         return Emitter(self._request)
 
@@ -181,11 +181,11 @@ def _call(request: PrintRequest, prompt: str, clock: TraceClock, output: Deferre
     if request.backend == "terminal" and not (request.chose_backend or request.ask or request.keep):
         _choose_backend(request, prompt, headless)
     if request.backend == "stream":
-        from .stream import StreamCall
+        from .stream_call import StreamCall
 
         emitter, stream = output.emitter, find_stream(request.agent)
         return _stream(StreamCall(stream, request, prompt, command, clock.note, emitter.message), emitter)
-    from .session import CallSession
+    from .print_session import CallSession
 
     session = CallSession(request, prompt, command, agent=request.agent)
     try:
@@ -209,7 +209,7 @@ def _choose_backend(request: PrintRequest, prompt: str, headless: Headless) -> N
 
 def _follow(session: CallSession, request: PrintRequest, clock: TraceClock, emitter: Emitter) -> int:
     from .leftovers import sweep
-    from .terminal import TerminalCall
+    from .terminal_call import TerminalCall
 
     call = TerminalCall(session, request, clock.note, emitter.emit if emitter.wants_messages else None)
     sweep(session.paths.folder)

@@ -25,12 +25,12 @@ from remuda.errors import (
     WaitTimeout,
 )
 from remuda.oneshot.output import warn
-from remuda.oneshot.request import (
+from remuda.oneshot.print_request import (
     DEFAULT_FIRST_OUTPUT_TIMEOUT,
     DEFAULT_STOP_HOOK_TIMEOUT,
     DEFAULT_TIMEOUT,
 )
-from remuda.oneshot.request import PrintRequest as Request
+from remuda.oneshot.print_request import PrintRequest as Request
 from remuda.oneshot.run import DeferredOutput, TraceClock
 
 from .pool_connection import PoolConnection, default_socket, one_line_error

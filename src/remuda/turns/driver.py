@@ -33,10 +33,10 @@ from .account import Account
 from .approach import Approach
 from .following import InFlight
 from .interruption import AGAIN_INTERVAL, Interruption
-from .policy import MessageAction, MessageDecision, Rules, decide, decide_once, decide_unwanted
+from .message_policy import MessageAction, MessageDecision, Rules, decide, decide_once, decide_unwanted
 from .readiness import Readiness, Step
-from .terminal import Caller, TurnTerminal
 from .turn import End, Fact, Outcome, Turn, stop_document
+from .turn_terminal import Caller, TurnTerminal
 
 log = logging.getLogger("remuda.turns")
 

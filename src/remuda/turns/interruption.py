@@ -12,7 +12,7 @@ from remuda.agents.base import PasteTransport
 from remuda.agents.prompting import Composer, ComposerKind, PromptProtocol
 from remuda.agents.state import RESTING
 
-from .terminal import TurnTerminal
+from .turn_terminal import TurnTerminal
 
 AGAIN_INTERVAL = 1.0
 _MOST_PRESSES = 5

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from remuda.testing.scripted_agent.agent_flags import AgentFlags, UsageError, parse
+from remuda.testing.scripted_agent.agent_loop import Future, Loop, LoopTask
 from remuda.testing.scripted_agent.composer import (
     ShellCommand,
     SlashCommand,
@@ -12,13 +14,11 @@ from remuda.testing.scripted_agent.composer import (
     TextBox,
     meaning_of,
 )
-from remuda.testing.scripted_agent.keys import Decoder, Input, KeyPress, Pasted, QueryAnswered, Typed
 from remuda.testing.scripted_agent.layout import Block, ConversationView, clip, text_width, wrap
-from remuda.testing.scripted_agent.loop import Future, Loop, LoopTask
-from remuda.testing.scripted_agent.options import AgentFlags, UsageError, parse
-from remuda.testing.scripted_agent.screen import FullScreen, Inline, Painter
+from remuda.testing.scripted_agent.painter import FullScreen, Inline, Painter
+from remuda.testing.scripted_agent.terminal_keys import Decoder, Input, KeyPress, Pasted, QueryAnswered, Typed
 from remuda.testing.scripted_agent.tool import decide
-from remuda.testing.scripted_agent.transcript import slug
+from remuda.testing.scripted_agent.transcript_file import slug
 
 
 def typed(text: str) -> list[Input]:

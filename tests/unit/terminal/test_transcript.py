@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from remuda.terminal.history import Begun, Gap, HistoryEvent, Output, Painted, Resized
-from remuda.terminal.transcript import HistoryLines, PlainTranscript
+from remuda.terminal.history_format import Begun, Gap, HistoryEvent, Output, Painted, Resized
+from remuda.terminal.history_lines import HistoryLines, PlainTranscript
 
 SGR = re.compile(r"\x1b\[[0-9;:]*m")
 SIZE = Begun(0.0, 20, 4)

@@ -32,7 +32,7 @@ from remuda.inbox.journal import Inbox
 from remuda.inbox.receipts import Trace, follow
 from remuda.turns.account import Account
 from remuda.turns.driver import Driver
-from remuda.turns.policy import Rules
+from remuda.turns.message_policy import Rules
 from remuda.turns.readiness import Look, Step, readiness
 from remuda.turns.turn import End, Turn
 from support.messages import stages, step

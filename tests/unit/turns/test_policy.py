@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.agents.events import Failure
-from remuda.turns.policy import (
+from remuda.turns.message_policy import (
     FIRST_DELAY,
     LONGEST_DELAY,
     LONGEST_LIMIT,

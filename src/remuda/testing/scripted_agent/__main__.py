@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from . import VERSION
-from .options import USAGE, AgentFlags, Knobs, UsageError, parse
+from .agent_flags import USAGE, AgentFlags, Knobs, UsageError, parse
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:

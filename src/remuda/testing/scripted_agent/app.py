@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from . import VERSION, dialog, settings
-from .command import Commands
+from .agent_conversation import AgentConversation
+from .agent_flags import AgentFlags, Knobs
+from .agent_loop import Future, Loop, LoopTask, Timer
 from .composer import SlashCommand, Submission, TextBox, meaning_of
 from .dialog import Chosen
 from .face import Face
-from .hooks import Hooks, HookVerdict
-from .keys import Decoder, Input, KeyPress, QueryAnswered
-from .loop import Future, Loop, LoopTask, Timer
-from .options import AgentFlags, Knobs
-from .screen import AgentTerminal, FullScreen, Inline
-from .session import AgentConversation
+from .hook_runner import Hooks, HookVerdict
+from .painter import AgentTerminal, FullScreen, Inline
+from .prompt_worker import PromptQueue, PromptWorker
 from .settings import Settings, Sources
+from .slash_command import Commands
 from .stage import TurnAborted
+from .terminal_keys import Decoder, Input, KeyPress, QueryAnswered
 from .tool import Tools
-from .transcript import Registry
-from .worker import PromptQueue, PromptWorker
+from .transcript_file import Registry
 
 _ESCAPE_WAIT = 0.05
 _AGAIN_SECONDS = 0.8

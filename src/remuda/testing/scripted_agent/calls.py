@@ -10,10 +10,10 @@ from typing import Any
 from remuda.testing.script import ToolUse
 
 from . import dialog, records
+from .agent_loop import LoopTask, first_done
 from .dialog import Answer, Chosen, Dialog, DialogCancelled, Wrote
-from .hooks import HookVerdict
+from .hook_runner import HookVerdict
 from .layout import DIM
-from .loop import LoopTask, first_done
 from .stage import Stage, TurnEnded
 from .tool import QUESTIONS, ToolOutcome, decide, rule_for, suggestions, timed
 

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from .keys import Input, KeyPress, Pasted, Typed
+from .terminal_keys import Input, KeyPress, Pasted, Typed
 
 _COMMAND = re.compile(r"\s*/([A-Za-z][\w:-]*)(?=\s|\Z)(.*)", re.DOTALL)
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from .keys import Input, KeyPress, Pasted, Typed
+from .terminal_keys import Input, KeyPress, Pasted, Typed
 
 RULE = "─"
 _DASHES = "╌"

@@ -6,13 +6,13 @@ import os
 import time
 from collections.abc import Callable
 
+from .agent_loop import Future, Loop, Timer
 from .composer import TextBox
 from .dialog import Answer, Dialog
-from .keys import Input
 from .layout import Block, ConversationView
-from .loop import Future, Loop, Timer
-from .screen import AgentTerminal, Painter
-from .transcript import Registry
+from .painter import AgentTerminal, Painter
+from .terminal_keys import Input
+from .transcript_file import Registry
 
 _TITLE_INTERVAL = 0.96
 _SPIN_INTERVAL = 0.24

@@ -16,16 +16,16 @@ from typing import Any
 from remuda.testing.script import ToolUse, reply_to
 
 from . import VERSION, settings
-from .loop import Future, Loop, LoopTask
-from .options import AgentFlags, Knobs
+from .agent_conversation import AgentConversation
+from .agent_flags import AgentFlags, Knobs
+from .agent_loop import Future, Loop, LoopTask
 from .print_turn import PrintTurn
 from .print_voice import PrintTurnState, Voice
 from .records import Record, new_id
-from .session import AgentConversation
 from .settings import Settings, Sources
 from .stage import TurnAborted
 from .tool import Tools
-from .transcript import Registry
+from .transcript_file import Registry
 
 _STATE_EVENTS = "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS"
 _READ_BYTES = 1 << 16

@@ -19,12 +19,12 @@ from remuda.testing.script import (
 )
 
 from . import records
-from .loop import Future, Loop
-from .model import ApiFailed, failed
-from .options import Knobs
+from .agent_conversation import AgentConversation
+from .agent_flags import Knobs
+from .agent_loop import Future, Loop
+from .model_reply import ApiFailed, failed
 from .print_voice import PrintTurnState, Voice
 from .records import Record, new_id
-from .session import AgentConversation
 from .settings import Settings
 from .stage import TurnAborted
 from .tool import ToolOutcome, Tools, decide, suggestions

@@ -11,9 +11,9 @@ from typing import Any
 from remuda.testing.script import Usage
 
 from . import VERSION
-from .options import AgentFlags
+from .agent_conversation import AgentConversation
+from .agent_flags import AgentFlags
 from .records import Record, new_id, now
-from .session import AgentConversation
 
 _TOOLS = ["Task", "AskUserQuestion", "Bash", "CronCreate", "Edit", "Read", "Write"]
 

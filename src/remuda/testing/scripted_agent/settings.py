@@ -11,7 +11,7 @@ from typing import Any
 
 from remuda.durable import read_regular
 
-from .options import AgentFlags, UsageError
+from .agent_flags import AgentFlags, UsageError
 
 
 def config_dir(environ: Mapping[str, str]) -> Path:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from .agent_conversation import AgentConversation
+from .agent_flags import Knobs
+from .agent_loop import Loop
 from .face import Face
-from .hooks import HookVerdict
-from .loop import Loop
-from .options import Knobs
-from .session import AgentConversation
+from .hook_runner import HookVerdict
 from .settings import Settings
 from .tool import Tools
 

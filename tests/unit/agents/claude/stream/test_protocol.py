@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.agents.claude.stream import protocol
-from remuda.agents.claude.stream.events import (
+from remuda.agents.claude.stream import stream_protocol
+from remuda.agents.claude.stream.prompt_progress import CarryOver
+from remuda.agents.claude.stream.reader import MAX_LINE_BYTES, LineReader
+from remuda.agents.claude.stream.stream_events import (
     ApiRetry,
     BackgroundTask,
     ControlReply,
@@ -29,9 +31,7 @@ from remuda.agents.claude.stream.events import (
     TurnResult,
     UnsupportedRequest,
 )
-from remuda.agents.claude.stream.progress import CarryOver
-from remuda.agents.claude.stream.protocol import events_of
-from remuda.agents.claude.stream.reader import MAX_LINE_BYTES, LineReader
+from remuda.agents.claude.stream.stream_protocol import events_of
 
 INIT = {
     "type": "system",
@@ -139,7 +139,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )
-TYPES = sorted(protocol._READERS)
+TYPES = sorted(stream_protocol._READERS)
 KEYS = [
     "subtype",
     "request",
@@ -277,7 +277,7 @@ def test_ended_by_an_interrupt_is_told_from_an_error_of_the_api() -> None:
 
 @given(st.text())
 def test_prompt_is_one_line_and_says_the_text_exactly(text: str) -> None:
-    line = protocol.prompt(text, "u1")
+    line = stream_protocol.prompt(text, "u1")
     assert line.count(b"\n") == 1
     sent = json.loads(line)
     assert sent == {"type": "user", "uuid": "u1", "message": {"role": "user", "content": text}}
@@ -290,19 +290,19 @@ def test_lines_that_answer_a_permission() -> None:
         assert sent["response"]["request_id"] == "r"
         return sent["response"].get("response") or sent["response"]["error"]
 
-    assert answer(protocol.allow("r", {"a": 1})) == {"behavior": "allow", "updatedInput": {"a": 1}}
-    assert answer(protocol.allow("r", {}, [{"type": "x"}]))["updatedPermissions"] == [{"type": "x"}]
-    assert answer(protocol.deny("r", "")) == {"behavior": "deny", "message": "denied"}
-    assert answer(protocol.deny("r", "no", interrupt=True)) == {
+    assert answer(stream_protocol.allow("r", {"a": 1})) == {"behavior": "allow", "updatedInput": {"a": 1}}
+    assert answer(stream_protocol.allow("r", {}, [{"type": "x"}]))["updatedPermissions"] == [{"type": "x"}]
+    assert answer(stream_protocol.deny("r", "")) == {"behavior": "deny", "message": "denied"}
+    assert answer(stream_protocol.deny("r", "no", interrupt=True)) == {
         "behavior": "deny",
         "message": "no",
         "interrupt": True,
     }
-    assert answer(protocol.refuse("r", "cannot")) == "cannot"
+    assert answer(stream_protocol.refuse("r", "cannot")) == "cannot"
 
 
 def test_line_of_an_interrupt_cancels_what_is_queued() -> None:
-    assert json.loads(protocol.interrupt("r")) == {
+    assert json.loads(stream_protocol.interrupt("r")) == {
         "type": "control_request",
         "request_id": "r",
         "request": {"subtype": "interrupt", "cancel_queued": True},
@@ -315,8 +315,10 @@ def test_always_stays_in_the_conversation() -> None:
         {"type": "setMode", "mode": "acceptEdits", "destination": "session"},
     ]
     shell = {"command": "ls"}
-    assert protocol.for_conversation("Bash", shell, suggested) == [{**suggested[0], "destination": "session"}]
-    [made] = protocol.for_conversation("Write", {}, [])
+    assert stream_protocol.for_conversation("Bash", shell, suggested) == [
+        {**suggested[0], "destination": "session"}
+    ]
+    [made] = stream_protocol.for_conversation("Write", {}, [])
     assert made["rules"] == [{"toolName": "Write"}]
     assert made["destination"] == "session"
 
@@ -326,7 +328,7 @@ def test_always_without_a_rule_is_what_the_dialog_would_do() -> None:
         {"type": "addDirectories", "directories": ["/srv"], "destination": "localSettings"},
         {"type": "setMode", "mode": "acceptEdits", "destination": "session"},
     ]
-    made = protocol.for_conversation("Bash", {"command": "touch /srv/x"}, suggested)
+    made = stream_protocol.for_conversation("Bash", {"command": "touch /srv/x"}, suggested)
     assert made == [{**one, "destination": "session"} for one in suggested]
 
 
@@ -337,7 +339,7 @@ def test_always_is_never_every_command_and_never_more_than_what_was_edited() -> 
     ]
     this_one = [{"toolName": "Bash", "ruleContent": "ls"}]
     for suggested, edited in ((mode, False), ([], False), (rule, True)):
-        [made] = protocol.for_conversation("Bash", {"command": "ls"}, suggested, edited=edited)
+        [made] = stream_protocol.for_conversation("Bash", {"command": "ls"}, suggested, edited=edited)
         assert made["rules"] == this_one
 
 
@@ -346,13 +348,13 @@ def test_always_is_never_every_command_and_never_more_than_what_was_edited() -> 
 def test_always_of_a_command_with_a_star_makes_no_rule(command: str, edited: bool) -> None:
     rules = [{"toolName": "Bash", "ruleContent": part} for part in command.split(" && ")]
     suggested = [{"type": "addRules", "rules": rules, "destination": "localSettings"}]
-    assert protocol.for_conversation("Bash", {"command": command}, suggested, edited=edited) == []
-    assert protocol.for_conversation("Bash", {"command": command}, []) == []
+    assert stream_protocol.for_conversation("Bash", {"command": command}, suggested, edited=edited) == []
+    assert stream_protocol.for_conversation("Bash", {"command": command}, []) == []
 
 
 def test_always_of_a_plain_command_keeps_the_prefix_that_the_agent_suggests() -> None:
     rule = {"toolName": "Bash", "ruleContent": "npm test:*"}
-    [made] = protocol.for_conversation(
+    [made] = stream_protocol.for_conversation(
         "Bash", {"command": "npm test x"}, [{"type": "addRules", "rules": [rule]}]
     )
     assert made["rules"] == [rule]

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from .events import (
+from .stream_events import (
     ConversationReset,
     Event,
     MessagePart,

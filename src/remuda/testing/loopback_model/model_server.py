@@ -15,8 +15,8 @@ from typing import Self, TypeAlias
 from remuda.tasks import TaskSet
 from remuda.testing.script import Hold, Reply, failure, reply_to
 
-from .connection import MAX_HEAD_BYTES, ClientReader, ModelConnection
-from .request import Predicate, Request, RequestLog, matching
+from .model_connection import MAX_HEAD_BYTES, ClientReader, ModelConnection
+from .model_request import Predicate, Request, RequestLog, matching
 
 _CLOSE_TIMEOUT = 5.0
 

@@ -11,7 +11,7 @@ from remuda.testing.script import ToolResult
 from . import records
 from .calls import Call
 from .layout import DIM, WARN
-from .model import ApiFailed, ModelRequest, Said
+from .model_reply import ApiFailed, ModelRequest, Said
 from .records import new_id
 from .stage import Stage, TurnAborted, TurnEnded
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..script import Fail, Hold, Reply
-from .request import Outcome, Request, RequestLog
-from .stream import Action, Break, EventStream, Pause, Send, error_body, waits, whole_message
+from .model_request import Outcome, Request, RequestLog
+from .reply_stream import Action, Break, EventStream, Pause, Send, error_body, waits, whole_message
 
 # ── HTTP/1.1, as much of it as an agent's client library speaks to the model ──
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from .emulator import EmulatedTerminal
-from .history import Begun, Gap, HistoryEvent, Output, Painted, Resized, plain_text
+from .history_format import Begun, Gap, HistoryEvent, Output, Painted, Resized, plain_text
 from .libghostty import Data, EngineUnavailable, TerminalOption
 
 _PIECE_BYTES = 1 << 14

@@ -18,7 +18,7 @@ from http.client import HTTPConnection, HTTPException
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from .loop import Future, Loop, gather
+from .agent_loop import Future, Loop, gather
 from .settings import Hook
 
 # ── one hook ──
@@ -250,7 +250,7 @@ class Hooks:
         if not hooks:
             return []
         # Not at the top: its imports would double the time to the first prompt, and a demo has no hook.
-        from .hooks import Run
+        from .hook_runner import Run
 
         body = json.dumps(payload, ensure_ascii=False).encode() + b"\n"
         variables = {**self._environ, **environ}

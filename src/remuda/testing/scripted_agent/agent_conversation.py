@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from . import ENTRYPOINT, records
-from .options import AgentFlags, Knobs, UsageError
+from .agent_flags import AgentFlags, Knobs, UsageError
 from .records import Tail, new_id
-from .transcript import Transcript, folder, newest, read
+from .transcript_file import Transcript, folder, newest, read
 
 _EFFORT = {"level": "medium"}
 # Which of the common fields an event's payload has, besides the session's own.

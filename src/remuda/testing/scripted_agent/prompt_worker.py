@@ -6,14 +6,14 @@ import re
 from pathlib import Path
 
 from . import records
-from .command import Commands, run_shell
+from .agent_loop import Future
+from .agent_turn import AgentTurn
 from .composer import ShellCommand, SlashCommand, Submission, SubmittedPrompt
-from .hooks import HookVerdict
+from .hook_runner import HookVerdict
 from .layout import DIM, WARN
-from .loop import Future
 from .records import new_id
+from .slash_command import Commands, run_shell
 from .stage import Stage, TurnAborted
-from .turn import AgentTurn
 
 # ── what was submitted while a turn ran ──
 

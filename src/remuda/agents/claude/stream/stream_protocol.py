@@ -14,7 +14,7 @@ from remuda.agents.claude.asking import shell_command
 from remuda.errors import InputError
 from remuda.untrusted import as_object, as_objects
 
-from .events import (
+from .stream_events import (
     ApiRetry,
     BackgroundTask,
     ControlReply,
