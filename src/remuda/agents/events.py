@@ -3,7 +3,7 @@
 Each agent has one parser for each of its sources: hooks or call channel, transcript, registry. A parser turns
 what the source says into a `Report`: who it is about, and the events in it. State (`Observer`), turns
 (`turns/turn`), permissions (`agents/permission`), progress (`agents/progress`), unattended answers
-(`agents/permission`) and the attention queue (`agents/attention`) are reducers over these events, and read
+(`agents/unattended`) and the attention queue (`agents/attention`) are reducers over these events, and read
 nothing else.
 """
 

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 from remuda._version import __version__
 from remuda.agents.attention import attention_events
 from remuda.agents.events import Report
-from remuda.agents.permission import DenyPermission, Halt, PermissionDecision, PermissionRequest, Unattended
+from remuda.agents.permission import PermissionDecision, PermissionRequest
 from remuda.agents.timing import make_classifier
+from remuda.agents.unattended import DenyPermission, Halt, Unattended
 from remuda.errors import RemudaError
 from remuda.proctree import start_ticks
 from remuda.terminal.screen import open_screen, unavailable_reason

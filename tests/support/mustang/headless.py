@@ -9,7 +9,7 @@ from typing import Any
 
 from remuda.agents.base import StreamTransport
 from remuda.agents.headless import Handling, Message, PrintFlags, TurnEnd
-from remuda.agents.permission import max_turns_reason
+from remuda.agents.unattended import max_turns_reason
 
 _OURS = ["--output-format", "--verbose", "--help", "--version", "--include-partial-messages"]
 FLAGS = PrintFlags(

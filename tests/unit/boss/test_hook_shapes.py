@@ -15,8 +15,9 @@ from remuda.agents.claude.observer import ClaudeObserver
 from remuda.agents.claude.prompting import ClaudePrompts
 from remuda.agents.claude.sources import ClaudeSources, hook_events, record_events, registry_events
 from remuda.agents.events import Report
-from remuda.agents.permission import PermissionTracker, Unattended
+from remuda.agents.permission import PermissionTracker
 from remuda.agents.progress import Progress
+from remuda.agents.unattended import Unattended
 from remuda.boss.attention.model import document
 from remuda.boss.attention.session_index import SessionEntry, SessionIndex
 from remuda.boss.evidence import kept_events

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from remuda.agents.headless import Message
-from remuda.agents.permission import max_turns_reason
+from remuda.agents.unattended import max_turns_reason
 
 from .prompt import check, find_control
 

@@ -159,7 +159,7 @@ class ClaudeWarm:
         return options, rest
 
     def is_denial(self, content: object) -> bool:
-        from remuda.agents.permission import DENIED
+        from remuda.agents.unattended import DENIED
 
         return DENIED in str(content)
 

@@ -14,8 +14,8 @@ from remuda.agents.permission import (
     PermissionRequest,
     PermissionTracker,
     RequestsEnded,
-    Unattended,
 )
+from remuda.agents.unattended import Unattended
 
 
 class Tracker:

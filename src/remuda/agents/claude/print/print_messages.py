@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.agents.headless import Message, TurnEnd
-from remuda.agents.permission import DENIED
+from remuda.agents.unattended import DENIED
 
 from .print_transcript import Json, TurnSummary, TurnTail, content_blocks
 

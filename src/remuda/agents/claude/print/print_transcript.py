@@ -13,7 +13,7 @@ from typing import Any
 
 from remuda.agents.claude.hooks import TASK_NOTICE
 from remuda.agents.claude.order import HOLD_SECONDS, InOrder
-from remuda.agents.permission import DENIED
+from remuda.agents.unattended import DENIED
 from remuda.durable import open_regular
 from remuda.untrusted import as_object, parse_json, text_at
 

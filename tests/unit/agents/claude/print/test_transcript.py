@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from remuda.agents.claude.hooks import TASK_NOTICE
 from remuda.agents.claude.print.print_messages import PartialText, to_messages
 from remuda.agents.claude.print.print_transcript import TurnSummary, add_up
-from remuda.agents.permission import DENIED
+from remuda.agents.unattended import DENIED
 from support import DATA
 
 Json = dict[str, Any]
