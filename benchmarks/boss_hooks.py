@@ -27,7 +27,7 @@ from benchmarks.scene import Scene, bounded
 from remuda.agents.claude.setup.boss_hooks import ASYNC_EVENTS
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
-from remuda.testing.real_cli.terminal import PlainTerminal
+from remuda.testing.real_cli.bench import PlainTerminal
 
 _BARE, _EMPTY, _UP, _DOWN = "no hooks", "empty hooks", "hooks", "hooks, no boss"
 _TURNS = 10

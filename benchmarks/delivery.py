@@ -23,7 +23,7 @@ from remuda.keeper.start import start_session
 from remuda.paths import SessionPaths
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
-from remuda.testing.real_cli.terminal import PlainTerminal
+from remuda.testing.real_cli.bench import PlainTerminal
 
 _MESSAGES = 12
 _PAUSE = 0.4

@@ -8,8 +8,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from remuda.oneshot.request import PrintRequest
-    from remuda.oneshot.run import Clock, Output
+    from remuda.oneshot.print_request import PrintRequest
+    from remuda.oneshot.run import DeferredOutput, TraceClock
 
 
 def main() -> None:
@@ -64,14 +64,14 @@ def _call(words: list[str]) -> int | None:
 
     ask = sys.argv[1] == "ask"
     if ask:
-        from remuda.oneshot.output import Program
+        from remuda.oneshot.output import PrintProgram
 
-        Program.name = "remuda ask"
+        PrintProgram.name = "remuda ask"
     without = any(word in _WITHOUT_KEEPER or word.startswith("--pool") for word in words)
     if not without and not (ask and "--cold" not in words and _pool_is_there()):
         fork_keeper()
     from remuda.errors import RemudaError
-    from remuda.oneshot.request import parse
+    from remuda.oneshot.print_request import parse
     from remuda.oneshot.run import run
 
     try:
@@ -93,7 +93,9 @@ def _pool_is_there() -> bool:
     return exists(home() / "pool.sock")
 
 
-def _through_pool(request: PrintRequest, prompt: str, clock: Clock, output: Output) -> int | None:
+def _through_pool(
+    request: PrintRequest, prompt: str, clock: TraceClock, output: DeferredOutput
+) -> int | None:
     from remuda.pool.printing import through_pool
 
     return through_pool(request, prompt, clock, output)
@@ -101,9 +103,9 @@ def _through_pool(request: PrintRequest, prompt: str, clock: Clock, output: Outp
 
 def claude_print() -> None:
     """Run the command `claude-print`, which is `remuda print` under its old name."""
-    from remuda.oneshot.output import Program
+    from remuda.oneshot.output import PrintProgram
 
-    Program.name = sys.argv[0].rpartition("/")[2]
+    PrintProgram.name = sys.argv[0].rpartition("/")[2]
     sys.argv[1:1] = ["print"]
     main()
 

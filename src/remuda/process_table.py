@@ -65,28 +65,28 @@ def _open(pid: int) -> int | None:
 
 
 @frozen
-class Entry:
+class ProcessEntry:
     parent: int
     session: int
     started: str
 
 
-def read_table() -> dict[int, Entry]:
+def read_table() -> dict[int, ProcessEntry]:
     """Return all living processes by their pids, without zombies."""
     return dict(_read_proc() if _LINUX else _read_ps())
 
 
-def _read_proc() -> Iterator[tuple[int, Entry]]:
+def _read_proc() -> Iterator[tuple[int, ProcessEntry]]:
     for pid in all_pids():
         if (fields := _stat(pid)) and fields[0] not in ("Z", "X"):
-            yield pid, Entry(int(fields[1]), int(fields[3]), fields[19])
+            yield pid, ProcessEntry(int(fields[1]), int(fields[3]), fields[19])
 
 
-def _read_ps() -> Iterator[tuple[int, Entry]]:
+def _read_ps() -> Iterator[tuple[int, ProcessEntry]]:
     for line in _output_of_ps("-axo", "pid=,ppid=,sess=,stat=,lstart=").splitlines():
         pid, parent, _, state, started = line.split(None, 4)
         if not state.startswith("Z"):
-            yield int(pid), Entry(int(parent), _session_of(int(pid)), started.strip())
+            yield int(pid), ProcessEntry(int(parent), _session_of(int(pid)), started.strip())
 
 
 def _session_of(pid: int) -> int:
@@ -96,7 +96,7 @@ def _session_of(pid: int) -> int:
         return 0
 
 
-def with_descendants(pids: Iterable[int], table: dict[int, Entry]) -> set[int]:
+def with_descendants(pids: Iterable[int], table: dict[int, ProcessEntry]) -> set[int]:
     """Return those of `pids` that are in the table, and their descendants."""
     children: dict[int, list[int]] = {}
     for pid, entry in table.items():

@@ -50,7 +50,7 @@ from .keeper.start import DEFAULT_START_TIMEOUT, start_session
 from .keeper.survivors import end_survivors
 from .names import check_name
 from .paths import SessionPaths, sessions_folder
-from .terminal.transcript import open_transcript
+from .terminal.history_lines import open_transcript
 from .wire.connection import ClientConnection
 
 _END_TIMEOUT = 10.0

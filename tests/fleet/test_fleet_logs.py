@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from remuda.keeper.history_stream import HistoryStream
-from remuda.terminal.history import Output
+from remuda.terminal.history_format import Output
 from support.attach import PRINTER, tell
 from support.commands import until_line
 from support.fleet import Pair, two_machines

@@ -11,8 +11,8 @@ import pytest
 
 from remuda.keeper.history_reader import HistoryReader, last_screen
 from remuda.paths import SessionPaths
-from remuda.terminal.history import Gap
-from remuda.terminal.transcript import open_transcript
+from remuda.terminal.history_format import Gap
+from remuda.terminal.history_lines import open_transcript
 from remuda.wire.connection import ClientConnection
 from support.commands import Commands, run_to_end, until_line, watch
 from support.heimdall_client import PATIENCE

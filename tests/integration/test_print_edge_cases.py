@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from remuda.agents.claude.launch import IDENTITY_VARIABLES
-from remuda.agents.claude.print.transcript import TurnTail
+from remuda.agents.claude.print.print_transcript import TurnTail
 from support.keeper import until
 from support.print_calls import TAIL, Calls, prompts, write_program
 

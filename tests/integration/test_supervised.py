@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from remuda.proctree import descendants, is_alive
-from remuda.supervised.process import SelectLoop, SupervisedProcess
+from remuda.supervised.child_process import SelectLoop, SupervisedProcess
 from support.keeper import Process, end_processes, until
 from support.pool_conformance import PATIENCE
 from support.warm_sessions import StreamBench

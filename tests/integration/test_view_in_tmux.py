@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from remuda.terminal.ghostty import GhosttyScreen
-from remuda.terminal.view import View, bar_text
+from remuda.terminal.view import ScreenView, bar_text
 from support.heimdall_client import PATIENCE
 
 SESSION_COLS, SESSION_ROWS = 40, 10
@@ -119,7 +119,7 @@ def go(folder: Path, name: str, data: bytes = b"") -> None:
 def test_view_in_tmux_shows_session_and_bar_and_gives_the_pane_back(tmux: Tmux, tmp_path: Path) -> None:
     cols, rows = (int(number) for number in tmux.asks("pane_width", "pane_height"))
     screen = GhosttyScreen(SESSION_COLS, SESSION_ROWS)
-    view = View(screen, cols, rows, bar=True)
+    view = ScreenView(screen, cols, rows, bar=True)
     for step, data in enumerate(FEEDS):
         go(tmp_path, f"go-{step}", data)
         screen.feed(data)
@@ -139,7 +139,7 @@ def test_view_in_tmux_shows_session_and_bar_and_gives_the_pane_back(tmux: Tmux, 
     screen.close()
 
 
-def shown(screen: GhosttyScreen, view: View, cols: int, rows: int) -> list[str]:
+def shown(screen: GhosttyScreen, view: ScreenView, cols: int, rows: int) -> list[str]:
     """The rows that the pane must have: cut out of the session's text, then the bar."""
     area = view.area
     seen = [cut(line, area.left, area.cols) for line in screen.lines()[area.top : area.top + area.rows]]

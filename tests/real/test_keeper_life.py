@@ -14,7 +14,7 @@ from remuda.agents.claude.launch import IDENTITY_VARIABLES
 from remuda.proctree import descendants
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
-from remuda.testing.real_cli.terminal import PlainTerminal
+from remuda.testing.real_cli.bench import PlainTerminal
 from remuda.testing.scripted_agent.probe import whole_records
 from support.heimdall_client import PATIENCE
 from support.keeper import Kept, Process, Start, until

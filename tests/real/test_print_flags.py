@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from remuda.agents.claude.flags import MANY_VALUES, ONE_VALUE, OPTIONAL_VALUE
-from remuda.agents.claude.print.flags import ALIASES, CLAUDE_PRINT_ALIASES, HIDDEN, TERMINAL
+from remuda.agents.claude.print.print_flags import ALIASES, CLAUDE_PRINT_ALIASES, HIDDEN, TERMINAL
 from remuda.agents.headless import Handling
 from remuda.testing.loopback_model import Gate, LoopbackModel, Request
 from remuda.testing.real_cli import RealCli

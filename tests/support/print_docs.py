@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from remuda.agents.claude.print.flags import ALIASES, FLAGS, TERMINAL
+from remuda.agents.claude.print.print_flags import ALIASES, FLAGS, TERMINAL
 from support import print_differences
 
 NOTES = {

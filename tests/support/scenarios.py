@@ -141,7 +141,7 @@ def _another_command(box: Box) -> None:
 
 def _commands_they_stay(box: Box) -> None:
     """The key that marks them was on the disk before them, and is the same for all of them."""
-    secret = stop_hook.Key(box.files.key)
+    secret = stop_hook.InboxKey(box.files.key)
     data = Path(box.files.inbox).read_bytes().replace(b"\0", b"")
     entries = [stop_hook.Entry(0, 0, line.decode(), secret) for line in data.splitlines() if line]
     whole = [entry for entry in entries if not entry.broken]
@@ -203,7 +203,7 @@ def _much_done(box: Box) -> None:
     frontier = Path(box.files.inbox).stat().st_size
     _two(box)
     with stop_hook.Lock(box.files):
-        inbox_now = stop_hook.Inbox(box.files)
+        inbox_now = stop_hook.HookInbox(box.files)
         inbox_now.open()
         assert inbox_now.reader is not None
         position, inbox_now.queue.frontier = 0, frontier

@@ -11,7 +11,7 @@ from remuda.agents.state import State
 
 
 class StillSession:
-    """Implements `remuda.turns.terminal.Terminal`: an idle session that no one types into."""
+    """Implements `remuda.turns.turn_terminal.Terminal`: an idle session that no one types into."""
 
     state = State.IDLE
     agreed = True

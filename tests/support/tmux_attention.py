@@ -12,7 +12,7 @@ from pathlib import Path
 
 from remuda.tmux.address import Address
 from remuda.tmux.command import Tmux
-from remuda.tmux.navigate import Client, take_view
+from remuda.tmux.navigate import TmuxClient, take_view
 from remuda.tmux.panes import Pane, Snapshot, take_snapshot
 from support.heimdall_client import PATIENCE
 from support.keeper import Process, until
@@ -61,7 +61,7 @@ class TmuxBench:
         """A format, for all clients."""
         return self.run("list-clients", "-F", f"#{{{what}}}").split("\n")
 
-    def client(self, person: Person) -> Client:
+    def client(self, person: Person) -> TmuxClient:
         return next(client for client in take_view(self.tmux).clients if client.name == person.name)
 
     def panes(self) -> Snapshot:

@@ -13,7 +13,7 @@ from remuda.cli.common import time_span
 from remuda.cli.run_once import parse as parse_run
 from remuda.duration import LONGEST, parse_duration, parse_moment, parse_time, show_duration, show_moment
 from remuda.errors import InvalidOptions
-from remuda.oneshot.request import parse as parse_print
+from remuda.oneshot.print_request import parse as parse_print
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 import remuda
 from remuda.agents.claude.files import read_settings
-from remuda.agents.claude.print.transcript import TurnTail
+from remuda.agents.claude.print.print_transcript import TurnTail
 from remuda.agents.claude.stream.reader import LineReader, PrintReader
 from remuda.agents.claude.trust import pretrust
 from remuda.errors import RemoteProtocolError

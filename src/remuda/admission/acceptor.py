@@ -31,10 +31,10 @@ _ACCEPTED_A_ROUND = 16
 _PAUSE = 0.25
 _REPORT_INTERVAL = 60.0
 
-Factory = Callable[["Connection"], asyncio.BaseProtocol]
+Factory = Callable[["AcceptedConnection"], asyncio.BaseProtocol]
 
 
-class Connection:
+class AcceptedConnection:
     """One accepted connection. Its protocol calls `trust` once it has shown the token, `leave` at its end."""
 
     def __init__(self, acceptor: Acceptor, sock: socket.socket) -> None:
@@ -75,7 +75,7 @@ class Acceptor:
         self._listener = listener
         self._make_protocol = make_protocol
         is_own = _is_own_tcp if listener.family != socket.AF_UNIX else _is_own_unix
-        self.admission: Admission[Connection] = Admission(limits, is_own)
+        self.admission: Admission[AcceptedConnection] = Admission(limits, is_own)
         self.tls: ssl.SSLContext | None = None
         """Speak TLS with this."""
         self.takes: Callable[[str], bool] = _takes_all
@@ -119,7 +119,7 @@ class Acceptor:
             if not self.takes(address[0] if isinstance(address, tuple) else ""):
                 sock.close()
                 continue
-            entered += self._enter(Connection(self, sock))
+            entered += self._enter(AcceptedConnection(self, sock))
 
     def _make_room(self, error: OSError) -> None:
         """Pause after an error: the listener stays readable, and we would try again at once, without end."""
@@ -132,7 +132,7 @@ class Acceptor:
         if oldest is not None:
             oldest.drop()
 
-    def _enter(self, one: Connection) -> bool:
+    def _enter(self, one: AcceptedConnection) -> bool:
         dropped = self.admission.enter(one, self._loop.time())
         if dropped is not None:
             dropped.drop()
@@ -145,7 +145,7 @@ class Acceptor:
         self._tasks.start(self._connect(one))
         return True
 
-    async def _connect(self, one: Connection) -> None:
+    async def _connect(self, one: AcceptedConnection) -> None:
         def made() -> asyncio.BaseProtocol:
             return self._make_protocol(one)
 
@@ -186,17 +186,17 @@ def _takes_all(_address: str) -> bool:
     return True
 
 
-def _is_own_tcp(one: Connection) -> bool | None:
+def _is_own_tcp(one: AcceptedConnection) -> bool | None:
     return is_own_peer(one.sock)
 
 
-def _is_own_unix(_: Connection) -> bool:
+def _is_own_unix(_: AcceptedConnection) -> bool:
     return True
 
 
 # ── for servers that read streams ──
 
-Serve = Callable[[Connection, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Serve = Callable[[AcceptedConnection, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 def stream_protocol(serve: Serve, limit: int, tasks: TaskSet) -> Factory:
@@ -206,7 +206,7 @@ def stream_protocol(serve: Serve, limit: int, tasks: TaskSet) -> Factory:
     cancelled: the connection is closed.
     """
 
-    def make(one: Connection) -> asyncio.BaseProtocol:
+    def make(one: AcceptedConnection) -> asyncio.BaseProtocol:
         loop = asyncio.get_running_loop()
 
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

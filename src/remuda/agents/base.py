@@ -22,16 +22,14 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from remuda.frozen import frozen
 
 if TYPE_CHECKING:  # an agent is started before its reports must be read
-    from .calling import CallAddress, CallChannel
     from .events import Report
     from .headless import Headless, MessageReader
     from .permission import PermissionDecision, PermissionRequest
-    from .prompting import Carried, PromptProtocol
-    from .requests import PoolWorker, WorkerProfile
+    from .prompting import CallAddress, CallChannel, Carried, PromptProtocol
     from .setup import AgentSetup
     from .sources import AgentSources
     from .state import Vote
-    from .warm import WarmAgent
+    from .warm import PoolWorker, WarmAgent, WorkerProfile
 
 
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
@@ -144,7 +142,6 @@ class StreamTransport(Protocol):
         """Return a worker of a pool that runs a new process for each request."""
 
 
-PromptTransport = PasteTransport | CallTransport | StreamTransport
 SessionTransport = PasteTransport | CallTransport
 """What a session with a terminal can have."""
 

@@ -35,11 +35,8 @@ class Classifier(Protocol):
     def tick(self, now_ms: int) -> None:
         """Note that time has passed."""
 
-    def set_dead(self, now_ms: int) -> None:
+    def set_dead(self) -> None:
         """Note the end of the program. Nothing changes the state after this."""
-
-    def state_ms(self, now_ms: int) -> int:
-        """Return how long the state has lasted."""
 
     def next_tick_ms(self, now_ms: int) -> int | None:
         """Return when a `tick` could change the state if no output comes; None if it never will."""
@@ -68,37 +65,26 @@ class NoneClassifier:
     def tick(self, now_ms: int) -> None:
         pass
 
-    def set_dead(self, now_ms: int) -> None:
+    def set_dead(self) -> None:
         pass
-
-    def state_ms(self, now_ms: int) -> int:
-        return 0
 
     def next_tick_ms(self, now_ms: int) -> int | None:
         return None
 
 
 class _Timed:
-    """Shared by the two classifiers that use time: a state, its start, and silence."""
+    """Shared by the two classifiers that use time: a state and silence."""
 
     def __init__(self, idle_threshold_ms: int) -> None:
         self.state = State.IDLE
-        self._since_ms = 0
         self._last_ms: int | None = None
         self._threshold_ms = idle_threshold_ms
-
-    def _become(self, state: State, now_ms: int) -> None:
-        if state != self.state:
-            self.state, self._since_ms = state, now_ms
 
     def _silent(self, now_ms: int) -> bool:
         return self._last_ms is None or now_ms - self._last_ms >= self._threshold_ms
 
-    def set_dead(self, now_ms: int) -> None:
-        self._become(State.DEAD, now_ms)
-
-    def state_ms(self, now_ms: int) -> int:
-        return max(0, now_ms - self._since_ms)
+    def set_dead(self) -> None:
+        self.state = State.DEAD
 
 
 class SimpleClassifier(_Timed):
@@ -108,7 +94,7 @@ class SimpleClassifier(_Timed):
 
     def tick(self, now_ms: int) -> None:
         if self.state is not State.DEAD:
-            self._become(State.IDLE if self._silent(now_ms) else State.ACTIVE, now_ms)
+            self.state = State.IDLE if self._silent(now_ms) else State.ACTIVE
 
     def next_tick_ms(self, now_ms: int) -> int | None:
         if self.state is not State.ACTIVE or self._last_ms is None:
@@ -134,13 +120,13 @@ class ClaudeClassifier(_Timed):
         raw = self.raw_state(now_ms)
         if raw is State.IDLE or raw is self.state:
             self._pending = None
-            self._become(raw, now_ms)
+            self.state = raw
             return
         if self._pending is None or self._pending[0] is not raw:
             self._pending = (raw, now_ms)
         if now_ms - self._pending[1] >= self._debounce_ms:
             self._pending = None
-            self._become(raw, now_ms)
+            self.state = raw
 
     def next_tick_ms(self, now_ms: int) -> int | None:
         if self.state is State.DEAD or self._last_ms is None or self._silent(now_ms):

@@ -14,7 +14,7 @@ from remuda.paths import home, private_folder
 from remuda.proctree import command_lines
 from remuda.tmux.address import Address, known_addresses
 from remuda.tmux.command import Tmux
-from remuda.tmux.navigate import Client, Jump, View, choose_client, go_back, jump, take_view
+from remuda.tmux.navigate import Jump, ServerView, TmuxClient, choose_client, go_back, jump, take_view
 from remuda.tmux.panes import KEPT_OPTION, Pane, Snapshot
 from remuda.untrusted import one_line
 
@@ -42,7 +42,7 @@ class Navigation(NamedTuple):
 
 class _Target(NamedTuple):
     tmux: Tmux
-    view: View
+    view: ServerView
     pane: Pane | None
     """None: a kept session that no pane shows yet."""
 
@@ -69,7 +69,7 @@ class QueueNavigator:
         self._elsewhere = elsewhere
         self._client = client
         self._pane = env.get("TMUX_PANE") if here is None else None
-        self._views: dict[Address, View | None] = {}
+        self._views: dict[Address, ServerView | None] = {}
         self._viewers: list[tuple[int, list[str]]] | None = None
         self.here = here or self._find_here()
 
@@ -156,7 +156,7 @@ class QueueNavigator:
     def tmux(self, address: Address) -> Tmux:
         return Tmux(address, self.env)
 
-    def view(self, address: Address) -> View | None:
+    def view(self, address: Address) -> ServerView | None:
         """None: no server is running there."""
         if address not in self._views:
             try:
@@ -209,14 +209,14 @@ class QueueNavigator:
                 return index
         return None
 
-    def chosen(self, view: View) -> Client:
+    def chosen(self, view: ServerView) -> TmuxClient:
         pane = view.snapshot.panes.get(self._pane or "")
         return choose_client(view.clients, name=self._client, pane=pane)
 
     # ── going there ──
 
     def _go(self, item: Item, target: _Target) -> Jump:
-        view: View | None = target.view
+        view: ServerView | None = target.view
         pane = target.pane.id if target.pane else ""
         if target.pane is None:
             pane, view = self._open(target, str(item["session"]["name"])), None

@@ -154,6 +154,7 @@ SHARED_MODULES = {
     "reply": "send",
     "resize": "screen",
     "return": "queue_steps",
+    "run": "print",
     "skip": "queue_steps",
     "snooze": "queue_steps",
     "stop-hook": "inbox",

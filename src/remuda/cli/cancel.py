@@ -25,7 +25,7 @@ from .common import folder_option, json_option, time_span
 from .inbox_target import InboxTarget, complete_inbox, find_what, session_of
 from .messages_elsewhere import cancel_elsewhere
 from .output import echo, print_json, style
-from .redraw import Progress
+from .redraw import ProgressLine
 
 _WORDS = {
     Fate.TAKEN_BACK: "cancelled before the agent saw it",
@@ -71,7 +71,7 @@ def command(
       remuda cancel work --all
       remuda cancel build7/work
     """
-    with Progress() as progress:
+    with ProgressLine() as progress:
         progress.say("waiting until the turn has stopped")
         host, what = split_host(what) if path is None and folder is None else (None, what)
         target = None if host is not None else _find(what, path, folder)

@@ -32,7 +32,7 @@ from remuda.wire.connection import ClientConnection
 from .common import complete_session, find_folder, folder_option, pick_session, time_span
 from .elsewhere import kill_elsewhere, with_hosts
 from .output import ask_yes, complain, cut, echo
-from .redraw import Progress
+from .redraw import ProgressLine
 
 # Added to the grace period: for SIGKILL, the last output, and slow watchers.
 _MARGIN = 15.0
@@ -111,7 +111,7 @@ def _end_all(names: list[str], folder: Path, grace: float | None, *, gone_is_fin
                 except (SessionDead, SessionNotFound, SessionUnreachable) as error:
                     absent[name] = with_hosts(error, name)
         for client, patience in asked:
-            with _collect(failed), Progress(after=1.0) as progress:
+            with _collect(failed), ProgressLine(after=1.0) as progress:
                 progress.say(f"waiting until all processes of '{client.name}' have ended")
                 code = patience.wait() if isinstance(patience, ForeignEnd) else _wait(client, patience)
                 ended[client.name] = _how(code)

@@ -69,7 +69,7 @@ def command(
     max_idle_retries: int,
 ) -> int:
     from remuda.agents import agent_setups
-    from remuda.launch.run import HIGHEST_CODE, Plan, launch
+    from remuda.launch.launcher import HIGHEST_CODE, Plan, launch
 
     env = {**os.environ}
     for setup in agent_setups():

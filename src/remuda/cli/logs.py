@@ -26,8 +26,8 @@ from remuda.keeper.history_stream import (
     wait_for_end,
 )
 from remuda.paths import SessionPaths
-from remuda.terminal.history import Output
-from remuda.terminal.transcript import open_transcript
+from remuda.terminal.history_format import Output
+from remuda.terminal.history_lines import open_transcript
 
 from .common import complete_session, find_folder, folder_option, pick_session
 from .output import complain, echo, print_bytes, print_lines

@@ -14,7 +14,7 @@ from remuda.keeper.cancel import Cancelled
 
 from .elsewhere import Document, list_elsewhere
 from .output import complain, echo, print_answer, print_json
-from .redraw import Progress
+from .redraw import ProgressLine
 
 
 def send_elsewhere(
@@ -79,7 +79,7 @@ def _type_elsewhere(
 
 def wait_elsewhere(receipt: Document, timeout: float | None, *, as_json: bool) -> int:
     """Follow a message to its end and print the answer. Raises `MessageDead` and `WaitTimeout`."""
-    with Progress() as progress:
+    with ProgressLine() as progress:
         last = receipt
         for last in follow(receipt, timeout):
             progress.say(f"{last['id']}: {last['stage']}, at {last['where']}")

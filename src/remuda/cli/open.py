@@ -118,11 +118,12 @@ def _show_code(url: str, *, is_local: bool) -> None:
         echo("this link works on this machine only; for a phone see 'remuda help open-the-page'", err=True)
 
 
-def code_lines(matrix: list[list[bool]], border: int = 2) -> list[str]:
+def code_lines(matrix: list[list[bool]]) -> list[str]:
     """Return a QR code in half blocks: two of its rows in each line.
 
     Light modules are drawn: most terminals are dark, and phones read inverted codes badly.
     """
+    border = 2
     width = len(matrix[0]) + 2 * border
     empty = [[False] * width for _ in range(border)]
     rows = [*empty, *([False] * border + row + [False] * border for row in matrix), *empty]

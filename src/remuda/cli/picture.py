@@ -10,7 +10,7 @@ from remuda.duration import show_duration
 from remuda.keeper.client import KeeperClient
 from remuda.terminal.reports import TRACKING
 from remuda.terminal.screen import Screen, open_screen
-from remuda.terminal.view import View
+from remuda.terminal.view import ScreenView
 from remuda.untrusted import one_line
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientEvent
@@ -31,7 +31,6 @@ class RawPicture:
     def __init__(self, client: KeeperClient) -> None:
         self._pending: list[bytes] = []
         self._size = (80, 24)
-        self._ours = client.speaks_ours
 
     def open(self, cols: int, rows: int) -> None:
         self._size = (cols, rows)
@@ -109,11 +108,11 @@ class Picture:
         self._heard_at = time.monotonic()
         self._drawn_at = 0.0
         self._dirty = True
-        self._room: int | None = None  # see `View.room`; None if it must be computed
+        self._room: int | None = None  # see `ScreenView.room`; None if it must be computed
         self._echoed: list[bytes] = []
         self._bar_due = 0.0
         self._screen = _blank(document.get("cols", 80), document.get("rows", 24))
-        self._view: View | None = None
+        self._view: ScreenView | None = None
         self.inner_size = (80, 24)
         """Return the size for the session on this terminal."""
 
@@ -126,12 +125,12 @@ class Picture:
         return True
 
     @property
-    def view(self) -> View:
+    def view(self) -> ScreenView:
         assert self._view is not None
         return self._view
 
     def open(self, cols: int, rows: int) -> None:
-        self._view = View(self._screen, cols, rows, bar=self._bar, wheel=self._mouse)
+        self._view = ScreenView(self._screen, cols, rows, bar=self._bar, wheel=self._mouse)
         self.inner_size = (cols, rows - 1 if self._bar and rows > 1 else rows)
 
     def resize(self, cols: int, rows: int) -> None:

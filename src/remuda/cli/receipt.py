@@ -26,7 +26,7 @@ from .common import folder_option, json_option, time_span
 from .inbox_target import InboxTarget, complete_inbox, find_what, inbox_folders, session_of
 from .messages_elsewhere import wait_elsewhere
 from .output import complain, echo, flat, print_answer, print_json, style
-from .redraw import Progress
+from .redraw import ProgressLine
 
 STAGE_COLOURS = {"acked": "green", "dead": "red", "expired": "red", "dropped": "red", "nacked": "yellow"}
 _HIDDEN = (
@@ -164,7 +164,7 @@ def held(inbox: Path) -> str:
 class _WaitReporter:
     """While the user waits for a message: prints why it is not delivered, and expires it in time."""
 
-    def __init__(self, folder: Path, progress: Progress) -> None:
+    def __init__(self, folder: Path, progress: ProgressLine) -> None:
         self._folder = folder
         self._progress = progress
         self._session = session_of(folder)
@@ -201,7 +201,7 @@ def wait_for_end(message: str, folders: list[Path], timeout: float | None, *, as
     folder, message = trace.folder, trace.id
     reporter = None
     try:
-        with Progress() as progress:
+        with ProgressLine() as progress:
             reporter = _WaitReporter(folder, progress)
             for trace in follow(folder, message, timeout, reporter):
                 progress.say(f"{message}: {_WAITS.get(trace.stage, trace.stage)}")
@@ -265,7 +265,7 @@ def wait_for(target: InboxTarget | Trace, timeout: float | None, *, as_json: boo
         return wait_for_end(target.id, [target.folder], timeout, as_json=as_json)
     assert target.session is not None
     name = target.session
-    with Progress() as progress:
+    with ProgressLine() as progress:
         document = wait_for_rest(
             name,
             target.folder.parent,

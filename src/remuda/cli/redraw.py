@@ -15,7 +15,7 @@ from remuda.duration import show_duration
 from .output import can_move, complain, cut, echo, flat, ours
 
 
-class Progress:
+class ProgressLine:
     """One line about a long wait; it disappears when the context ends.
 
     `after`: a shorter wait shows nothing.
@@ -30,7 +30,7 @@ class Progress:
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressLine:
         if self._shown:
             self._thread = threading.Thread(target=self._run, daemon=True)
             self._thread.start()

@@ -11,9 +11,9 @@ from typing import Any
 from remuda.agents import DEFAULT_AGENT
 from remuda.agents.warm import find_warm
 from remuda.errors import AgentError, InvalidOptions, from_code
-from remuda.oneshot.emit import Emitter
-from remuda.oneshot.request import PrintRequest as Request
-from remuda.oneshot.run import Output, run
+from remuda.oneshot.emitter import Emitter
+from remuda.oneshot.print_request import PrintRequest as Request
+from remuda.oneshot.run import DeferredOutput, run
 from remuda.pool.option_readers import request_id as check_request_id
 from remuda.pool.options import PartialProfile
 
@@ -90,7 +90,7 @@ def _move(flags: Mapping[str, Any]) -> None:
     sys.stdin = None  # the prompt has been read
 
 
-class ColdOutput(Output):
+class ColdOutput(DeferredOutput):
     def __init__(self, request: Request, flags: Mapping[str, Any]) -> None:
         super().__init__(request)
         self._flags = flags

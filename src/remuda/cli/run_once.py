@@ -180,7 +180,7 @@ def _checked(flag: str, value: str, kind: str | tuple[str, ...]) -> str:
 
 
 def _seconds(flag: str, text: str) -> float:
-    from remuda.oneshot.request import seconds
+    from remuda.oneshot.print_request import seconds
 
     span = seconds(flag, text)
     if not span:

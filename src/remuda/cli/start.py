@@ -37,7 +37,7 @@ from .common import (
     time_span,
 )
 from .output import after_success, complain, echo, print_json
-from .redraw import Progress
+from .redraw import ProgressLine
 from .screen import show_last_screen, show_last_screen_elsewhere
 
 _HELP = """Start an agent, or any command CMD, as session NAME on its own terminal.
@@ -163,7 +163,7 @@ def command(
     started = start_session(composed.spec)
     # A plain command, of an agent without a program of its own, may end at once without an error.
     if not attach and find_agent(composed.spec.agent).default_argv:
-        with Progress(after=0.5) as progress:
+        with ProgressLine(after=0.5) as progress:
             progress.say(f"waiting until '{name}' is ready")
             check_came_up(SessionPaths(folder, name))
     if attach:

@@ -15,7 +15,7 @@ from remuda.errors import FolderUnusable, InvalidOptions, MessageNotFound
 from .compaction import json_lines
 from .journal import Inbox, translated_errors
 from .receipts import FINAL, Trace, lines_with, raw_lines_with, trace
-from .stop_hook import Entry, Files, Key, number
+from .stop_hook import Entry, Files, InboxKey, number
 
 _NAMED = 5
 
@@ -101,7 +101,7 @@ def with_prompts(messages: Iterable[Listed]) -> list[Listed]:
 def _prompts(folder: Path, ids: set[str]) -> dict[str, str]:
     has_lines = any(one.startswith("line-") for one in ids)
     named = [one.encode() for one in ids]
-    key = Key(Files(str(folder / "inbox.jsonl")).key)
+    key = InboxKey(Files(str(folder / "inbox.jsonl")).key)
     prompts: dict[str, str] = {}
     for start, line in raw_lines_with(folder / "inbox.jsonl", ""):
         if has_lines or any(one in line for one in named):

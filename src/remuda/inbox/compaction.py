@@ -53,7 +53,7 @@ def compact(folder: str, now: float | None = None, *, small: int = SMALL) -> Rec
     now = time.time() if now is None else now
     files = Files(os.path.join(folder, "inbox.jsonl"))
     with Lock(files):
-        inbox = stop_hook.Inbox(files)
+        inbox = stop_hook.HookInbox(files)
         try:
             inbox.open()
             freed, note = _punch(inbox) if inbox.reader is not None else (0, "")
@@ -105,7 +105,7 @@ def _rewrite(files: Files, path: str, small: int, choose: Callable[[Lines], Line
     return size - len(data)
 
 
-def _unpassed(inbox: stop_hook.Inbox) -> set[str]:
+def _unpassed(inbox: stop_hook.HookInbox) -> set[str]:
     """Return the ids of entries between the cursor and the frontier, done or not.
 
     If the queue's own file is lost, only the receipts say which of them are done.
@@ -136,7 +136,7 @@ class _Receipts:
                 self.ended.pop(message, None)  # a plain line that came again has the id of the earlier one
                 self.open.add(message)
 
-    def kept(self, lines: Lines, now: float, inbox: stop_hook.Inbox) -> Lines:
+    def kept(self, lines: Lines, now: float, inbox: stop_hook.HookInbox) -> Lines:
         """Return the receipts to keep. First saves up to which time messages are forgotten."""
         kept = _youngest(lines, self._ended, now)
         left = {str(one.get("id")) for _, one in kept}
@@ -192,7 +192,7 @@ def _kept_keys(lines: Lines, cursor: int, now: float) -> Lines:
 # ── the inbox itself ──
 
 
-def _punch(inbox: stop_hook.Inbox) -> tuple[int, str]:
+def _punch(inbox: stop_hook.HookInbox) -> tuple[int, str]:
     """Punch holes before the cursor, which is on the disk.
 
     The last bytes before it stay: they identify the file.
@@ -210,7 +210,7 @@ def _punch(inbox: stop_hook.Inbox) -> tuple[int, str]:
         os.close(fd)
 
 
-def _acknowledged(fd: int, inbox: stop_hook.Inbox) -> Iterator[tuple[int, int]]:
+def _acknowledged(fd: int, inbox: stop_hook.HookInbox) -> Iterator[tuple[int, int]]:
     """Yield ranges of complete lines: before the cursor, and between delayed ones up to the frontier."""
     reader, queue = inbox.reader, inbox.queue
     assert reader is not None

@@ -80,9 +80,9 @@ class Consumer:
             self._lock = None
 
     @contextmanager
-    def _inbox(self, transport: str = "") -> Iterator[stop_hook.Inbox]:
+    def _inbox(self, transport: str = "") -> Iterator[stop_hook.HookInbox]:
         with Lock(self._files):
-            inbox = stop_hook.Inbox(self._files, transport)
+            inbox = stop_hook.HookInbox(self._files, transport)
             try:
                 inbox.open()
                 yield inbox
@@ -91,7 +91,7 @@ class Consumer:
                 inbox.close()
 
     @contextmanager
-    def _flight(self) -> Iterator[tuple[stop_hook.Inbox, stop_hook.Json | None]]:
+    def _flight(self) -> Iterator[tuple[stop_hook.HookInbox, stop_hook.Json | None]]:
         """Open the inbox. Yields it with the message in flight, or None."""
         with self._inbox() as inbox:
             yield inbox, inbox.in_flight()
@@ -109,7 +109,7 @@ class Consumer:
             return Ahead(False, min(dues, default=None))
 
     @staticmethod
-    def _torn_until(inbox: stop_hook.Inbox) -> float | None:
+    def _torn_until(inbox: stop_hook.HookInbox) -> float | None:
         """Return when a last line without its end counts, which is after some time without a write."""
         torn = inbox.reader is not None and inbox.reader.torn
         return time.time() + stop_hook.TORN_GRACE if torn else None
@@ -169,7 +169,7 @@ class Consumer:
                 facts={**(submitted or {}), **lease},
             )
 
-    def _is_over(self, inbox: stop_hook.Inbox, flight: stop_hook.Json) -> bool:
+    def _is_over(self, inbox: stop_hook.HookInbox, flight: stop_hook.Json) -> bool:
         """Return whether the last consumer died while it ended the message; if so, this completes the end."""
         lease = inbox.lease() or {}
         held = inbox.queue.find(int(flight["start_offset"]))
@@ -185,7 +185,7 @@ class Consumer:
         inbox.acknowledge(flight)  # its answer is in the outbox
         return True
 
-    def _is_answered(self, inbox: stop_hook.Inbox, message: str) -> bool:
+    def _is_answered(self, inbox: stop_hook.HookInbox, message: str) -> bool:
         """Return whether its answer is the last in the outbox.
 
         An earlier plain line may have had the same id.

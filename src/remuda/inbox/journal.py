@@ -19,7 +19,6 @@ from remuda.paths import private_folder
 
 from . import stop_hook
 from .compaction import Reclaimed, compact, json_lines, parsed_lines
-from .dedup import DedupKeys
 from .message import (
     DEFAULT_MAX_BYTES,
     Message,
@@ -34,8 +33,8 @@ from .message import (
     take_back,
     waiting_entries,
 )
-from .stop_hook import Entry, Files, Key, Lock
-from .writer import Writer
+from .stop_hook import Entry, Files, InboxKey, Lock
+from .writer import DedupKeys, Writer
 
 if TYPE_CHECKING:
     from .stop_hook import Policy
@@ -252,9 +251,9 @@ class Inbox:
             yield overview
 
     @contextmanager
-    def _opened(self) -> Iterator[stop_hook.Inbox]:
+    def _opened(self) -> Iterator[stop_hook.HookInbox]:
         """Open the inbox as a consumer does. The caller holds the lock."""
-        inbox = stop_hook.Inbox(self._files)
+        inbox = stop_hook.HookInbox(self._files)
         with translated_errors():
             try:
                 inbox.open()
@@ -341,7 +340,7 @@ class Inbox:
 
     def _redrive(self, choose: str | None) -> list[str]:
         lines = stop_hook.read_file(self._files.dead_letters) or b""
-        dead, key = list(self.dead_letters()), Key(self._files.key)
+        dead, key = list(self.dead_letters()), InboxKey(self._files.key)
         whole = choose_letters(dead, choose, key)
         messages = [redriven_message(one, key) for one in whole]
         present = self._known({message.id for message in messages})
@@ -361,17 +360,17 @@ class Inbox:
         return waiting | {str(one.get("id")) for one in json_lines(self._files.receipts)} & ids
 
     def _note_redriven(self, message: Message, letter: str) -> None:
-        stop_hook.Inbox(self._files).receipt(message.id, "accepted", redriven=letter)
+        stop_hook.HookInbox(self._files).receipt(message.id, "accepted", redriven=letter)
 
     def entry_of(self, letter: dict[str, Any]) -> Entry:
         """Return the message of a dead letter."""
-        return entry_of(letter, Key(self._files.key))
+        return entry_of(letter, InboxKey(self._files.key))
 
 
 def _is_of(entry: Entry, flight: dict[str, Any] | None) -> bool:
     return flight is not None and entry.start == int(flight["start_offset"])
 
 
-def _wait(inbox: stop_hook.Inbox, entry: Entry) -> float:
+def _wait(inbox: stop_hook.HookInbox, entry: Entry) -> float:
     held = inbox.queue.find(entry.start)
     return entry.wait(inbox.queue.clock) if held is None else inbox.queue.wait(held, inbox.queue.clock())

@@ -17,7 +17,7 @@ from remuda.errors import InputError, InvalidOptions, MessageNotFound
 from remuda.untrusted import dump_json
 
 from . import stop_hook
-from .stop_hook import MOST_ATTEMPTS, MOST_URGENT, Entry, Inbox, Key, is_id, read_clock
+from .stop_hook import MOST_ATTEMPTS, MOST_URGENT, Entry, HookInbox, InboxKey, is_id, read_clock
 
 _VERSION = 1
 DEFAULT_MAX_BYTES = 10 << 20
@@ -211,7 +211,7 @@ TakenBack = Literal["dropped", "in flight", "unknown"]
 # ── waiting ──
 
 
-def waiting_entries(inbox: Inbox) -> Iterator[Entry]:
+def waiting_entries(inbox: HookInbox) -> Iterator[Entry]:
     """Yield the entries that are not acknowledged, in order, with the one in flight.
 
     The inbox is open and locked.
@@ -230,7 +230,7 @@ def waiting_entries(inbox: Inbox) -> Iterator[Entry]:
         yield entry
 
 
-def take_back(inbox: Inbox, message: str, reason: str) -> TakenBack:
+def take_back(inbox: HookInbox, message: str, reason: str) -> TakenBack:
     """Drop a waiting message. One that is in flight stays."""
     entry = next((one for one in waiting_entries(inbox) if one.id == message), None)
     if entry is None:
@@ -245,11 +245,11 @@ def take_back(inbox: Inbox, message: str, reason: str) -> TakenBack:
 # ── dead letters ──
 
 
-def entry_of(letter: Letter, key: Key) -> Entry:
+def entry_of(letter: Letter, key: InboxKey) -> Entry:
     return Entry(int(stop_hook.number(letter.get("start_offset"))), 0, str(letter.get("raw_line")), key)
 
 
-def choose_letters(letters: list[Letter], letter_id: str | None, key: Key) -> list[Letter]:
+def choose_letters(letters: list[Letter], letter_id: str | None, key: InboxKey) -> list[Letter]:
     """Return the letters that can be put back: all, or the one with this entry or message id."""
     chosen = letters if letter_id is None else [find_letter(letters, letter_id, lambda one: _names(one, key))]
     whole = [one for one in chosen if _is_whole(entry_of(one, key))]
@@ -280,7 +280,7 @@ def _is_whole(entry: Entry) -> bool:
     return not entry.broken and bool(entry.text.strip())
 
 
-def redriven_message(letter: Letter, key: Key) -> Message:
+def redriven_message(letter: Letter, key: InboxKey) -> Message:
     """Return the message of a dead letter. Its id is the same each time."""
     entry = entry_of(letter, key)
     sender = entry.fields.get("from")
@@ -295,5 +295,5 @@ def redriven_message(letter: Letter, key: Key) -> Message:
     )
 
 
-def _names(letter: Letter, key: Key) -> set[str]:
+def _names(letter: Letter, key: InboxKey) -> set[str]:
     return {str(letter.get("entry_id")), entry_of(letter, key).id}

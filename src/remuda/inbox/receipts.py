@@ -21,7 +21,7 @@ from remuda.readable import is_readable
 
 from . import stop_hook
 from .journal import Inbox
-from .stop_hook import Entry, Files, Key, decode_json, number
+from .stop_hook import Entry, Files, InboxKey, decode_json, number
 
 FINAL = frozenset({"acked", "dead", "expired", "dropped"})
 _LOOK_INTERVAL = 0.5
@@ -198,7 +198,7 @@ def _accepted(folder: Path, message: str) -> dict[str, Any] | None:
         except FolderUnusable:  # we may not lock it
             is_waiting = False
         return {"id": message, "stage": "accepted"} if is_waiting else None
-    key = Key(Files(str(folder / "inbox.jsonl")).key)
+    key = InboxKey(Files(str(folder / "inbox.jsonl")).key)
     for start, line in raw_lines_with(folder / "inbox.jsonl", message):
         entry = Entry(start, start + len(line), line.decode("utf-8", "replace").strip(), key)
         if entry.id == message:

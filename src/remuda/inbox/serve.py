@@ -25,7 +25,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from remuda.admission.acceptor import Acceptor, Connection, fitting, stream_protocol
+from remuda.admission.acceptor import AcceptedConnection, Acceptor, fitting, stream_protocol
 from remuda.admission.rule import Limits
 from remuda.errors import InvalidOptions, MessageNotFound, NotSafe, RemudaError
 from remuda.tasks import TaskSet
@@ -51,7 +51,7 @@ _ONCE = ("authorization", "content-length", "host", "origin")
 T = TypeVar("T")
 
 
-class _Refused(Exception):  # never leaves this module
+class _RefusedPost(Exception):  # never leaves this module
     def __init__(self, status: int, why: str, **headers: str) -> None:
         self.status = status
         self.why = why
@@ -127,16 +127,16 @@ class InjectServer:
         self._cancelling.shutdown(wait=False, cancel_futures=True)
 
     async def _serve(
-        self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, connection: AcceptedConnection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         try:
             request = await self._head(reader)
             if not connection.trust():
-                raise _Refused(503, "too many requests at once; try again")
+                raise _RefusedPost(503, "too many requests at once; try again")
             if _METHODS[request.target] == "POST":
                 request = request._replace(body=await self._body(reader, writer, request.headers))
             answer = await self._answer_to_the_end(request)
-        except _Refused as refused:
+        except _RefusedPost as refused:
             writer.write(_response(refused.status, {"ok": False, "error": refused.why}, refused.headers))
             await writer.drain()
             await _linger(reader, writer)
@@ -159,17 +159,17 @@ class InjectServer:
             async with asyncio.timeout(HEAD_TIMEOUT):
                 head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
-            raise _Refused(413, "the head of the request is too large") from None
+            raise _RefusedPost(413, "the head of the request is too large") from None
         except TimeoutError:
-            raise _Refused(408, "the head of the request did not arrive in time") from None
+            raise _RefusedPost(408, "the head of the request did not arrive in time") from None
         line, *fields = head.decode("latin-1").split("\r\n")[:-2]
         method, target = _parse_line(line)
         headers = _parse_headers(fields)
         _check_sender(headers)
         if target not in _METHODS:
-            raise _Refused(404, "unknown path; use POST /inject, POST /cancel or GET /status")
+            raise _RefusedPost(404, "unknown path; use POST /inject, POST /cancel or GET /status")
         if method != _METHODS[target]:
-            raise _Refused(405, f"{target} takes {_METHODS[target]}", Allow=_METHODS[target])
+            raise _RefusedPost(405, f"{target} takes {_METHODS[target]}", Allow=_METHODS[target])
         self._check_token(headers)
         return _Request(target, headers)
 
@@ -178,7 +178,7 @@ class InjectServer:
         right = hmac.compare_digest(token.strip().encode("latin-1"), self._token)
         if scheme.lower() != "bearer" or not right:
             what = "the token is wrong" if "authorization" in headers else "no token was sent"
-            raise _Refused(
+            raise _RefusedPost(
                 401, f"{what}; send 'Authorization: Bearer TOKEN'", **{"WWW-Authenticate": "Bearer"}
             )
 
@@ -187,9 +187,9 @@ class InjectServer:
     ) -> bytes:
         length = headers.get("content-length", "")
         if "transfer-encoding" in headers or not length:
-            raise _Refused(411, "the request needs a Content-Length")
+            raise _RefusedPost(411, "the request needs a Content-Length")
         if not re.fullmatch(r"[0-9]{1,18}", length):
-            raise _Refused(400, "the Content-Length is not a number")
+            raise _RefusedPost(400, "the Content-Length is not a number")
         if int(length) > self._max_prompt_bytes * _JSON_GROWTH + MAX_HEAD_BYTES:
             raise self._too_large()
         if headers.get("expect", "").lower() == "100-continue":
@@ -198,10 +198,10 @@ class InjectServer:
             async with asyncio.timeout(BODY_TIMEOUT):
                 return await reader.readexactly(int(length))
         except TimeoutError:
-            raise _Refused(408, "the body of the request did not arrive in time") from None
+            raise _RefusedPost(408, "the body of the request did not arrive in time") from None
 
-    def _too_large(self) -> _Refused:
-        return _Refused(413, f"a prompt can have at most {self._max_prompt_bytes} bytes")
+    def _too_large(self) -> _RefusedPost:
+        return _RefusedPost(413, f"a prompt can have at most {self._max_prompt_bytes} bytes")
 
     # ── the answer ──
 
@@ -215,7 +215,7 @@ class InjectServer:
         try:
             prompt, options = read_injected(request.body, content_type, datetime.now().astimezone())
         except InvalidOptions as error:
-            raise _Refused(400, str(error)) from None
+            raise _RefusedPost(400, str(error)) from None
         if len(prompt.encode("utf-8", "surrogatepass")) > self._max_prompt_bytes:
             raise self._too_large()
         accepted = await self._on_disk(lambda: self._put(prompt, options))
@@ -236,13 +236,13 @@ class InjectServer:
         try:
             return await asyncio.get_running_loop().run_in_executor(threads or self._disk, work)
         except InvalidOptions as error:
-            raise _Refused(400, str(error)) from error
+            raise _RefusedPost(400, str(error)) from error
         except MessageNotFound as error:
-            raise _Refused(404, "message not found") from error
+            raise _RefusedPost(404, "message not found") from error
         except NotSafe as error:
-            raise _Refused(409, str(error)) from error
+            raise _RefusedPost(409, str(error)) from error
         except (RemudaError, OSError) as error:
-            raise _Refused(503, str(error)) from error
+            raise _RefusedPost(503, str(error)) from error
 
 
 def _read_id(body: bytes) -> str:
@@ -250,17 +250,17 @@ def _read_id(body: bytes) -> str:
     try:
         document = parse_json(body)
     except BadJson as error:
-        raise _Refused(400, f"the body is not JSON: {error}") from None
+        raise _RefusedPost(400, f"the body is not JSON: {error}") from None
     message = document.get("id") if isinstance(document, dict) and document.keys() == {"id"} else None
     if not isinstance(message, str) or not 0 < len(message) <= _LONGEST_ID:
-        raise _Refused(400, "the body needs 'id', the id of a message, and nothing else")
+        raise _RefusedPost(400, "the body needs 'id', the id of a message, and nothing else")
     return message
 
 
 def _parse_line(line: str) -> tuple[str, str]:
     match = re.fullmatch(r"([A-Z]+) (\S+) HTTP/1\.[01]", line)
     if match is None:
-        raise _Refused(400, "this is not an HTTP request")
+        raise _RefusedPost(400, "this is not an HTTP request")
     return match[1], match[2]
 
 
@@ -269,23 +269,23 @@ def _parse_headers(fields: list[str]) -> dict[str, str]:
     for field in fields:
         name, colon, value = field.partition(":")
         if not colon or not re.fullmatch(r"[!-9;-~]+", name):
-            raise _Refused(400, "a header is invalid")
+            raise _RefusedPost(400, "a header is invalid")
         if name.lower() in headers and name.lower() in _ONCE:
-            raise _Refused(400, f"there are two {name} headers")
+            raise _RefusedPost(400, f"there are two {name} headers")
         headers[name.lower()] = value.strip()
     return headers
 
 
 def _check_sender(headers: dict[str, str]) -> None:
     if "host" not in headers:
-        raise _Refused(400, "the request has no Host header")
+        raise _RefusedPost(400, "the request has no Host header")
     name = re.sub(r":[0-9]*$", "", headers["host"].lower())
     try:
         loopback(name.removeprefix("[").removesuffix("]"))
     except InvalidOptions:
-        raise _Refused(403, "the Host header does not name this machine") from None
+        raise _RefusedPost(403, "the Host header does not name this machine") from None
     if "origin" in headers:
-        raise _Refused(403, "requests from web pages are refused")
+        raise _RefusedPost(403, "requests from web pages are refused")
 
 
 def _response(status: int, document: dict[str, Any], headers: dict[str, str]) -> bytes:

@@ -647,7 +647,7 @@ def marked_line(secret: bytes, line: bytes, place: int) -> bytes:
     return b'%b%b%b"}\n' % (body, _MARK.encode(), make_mark(secret, body).encode())
 
 
-class Key:
+class InboxKey:
     """The secret of one inbox: it separates the envelopes of our own writers from all other lines.
 
     Its file holds 64 hexadecimal digits, and how long the inbox was when it was made. It is read once, at the
@@ -742,7 +742,7 @@ class Entry:
         "_id", "broken", "claim", "distrust", "end", "fields", "is_older", "place", "raw", "start", "text"
     )  # fmt: skip
 
-    def __init__(self, start: int, end: int, raw: str, key: "Key | None" = None) -> None:
+    def __init__(self, start: int, end: int, raw: str, key: "InboxKey | None" = None) -> None:
         self.start = start
         self.end = end
         self.raw = raw
@@ -763,7 +763,7 @@ class Entry:
         """Why an envelope cannot be read. One that was cut short was never accepted."""
         self.text = self._unwrapped(raw, key)
 
-    def _unwrapped(self, raw: str, key: "Key | None") -> str:
+    def _unwrapped(self, raw: str, key: "InboxKey | None") -> str:
         try:
             if raw[:1] == '"':
                 text = decode_json(raw)
@@ -771,7 +771,7 @@ class Entry:
             if raw[:1] == "{" and '"remuda"' in raw:
                 document = decode_json(raw)
                 if _is_place(document.get("remuda")) and isinstance(document.get("prompt"), str):
-                    self._take(document, key or Key(""))
+                    self._take(document, key or InboxKey(""))
                     return str(document["prompt"])
         except ValueError as error:
             if raw.startswith('{"remuda"'):
@@ -779,7 +779,7 @@ class Entry:
                 self.broken = f"an envelope that {'was cut short' if cut else f'cannot be read: {error}'}"
         return raw  # a foreign object is delivered as text
 
-    def _take(self, document: "Json", key: Key) -> None:
+    def _take(self, document: "Json", key: InboxKey) -> None:
         """Trust what our own writers wrote. A foreign id is used if it cannot be mistaken for one of ours."""
         name = document.get("id")
         self.distrust = key.distrusts(self.raw)
@@ -835,7 +835,7 @@ def line_id(start: int, raw: str) -> str:
 class Reader:
     """Reads entries of an open inbox, from any byte on, at a cost that does not depend on its length."""
 
-    def __init__(self, fd: int, key: "Key | None" = None, grace: float = TORN_GRACE) -> None:
+    def __init__(self, fd: int, key: "InboxKey | None" = None, grace: float = TORN_GRACE) -> None:
         self._fd = fd
         self._key = key
         status = posix.fstat(fd)
@@ -1381,7 +1381,7 @@ class Decision:
         """There is more work, here or in another session: watchers of the signal file see no end."""
 
 
-class Inbox:
+class HookInbox:
     """One consumer's view of an inbox. The caller holds the lock for every method except the constructor."""
 
     def __init__(self, files: Files, transport: str = "stop-hook", clock: "ReadClock" = read_clock) -> None:
@@ -1389,7 +1389,7 @@ class Inbox:
         self.transport = transport
         self.queue = Queue(files, clock)
         self.notices: list[str] = []
-        self.key = Key(files.key)
+        self.key = InboxKey(files.key)
         self._fd = -1
         self._taken_back: Entry | None = None
         self.reader: Reader | None = None
@@ -1787,7 +1787,7 @@ def let_others_in() -> None:
 def _tick(files: Files, payload: "Json | None", began: int, notices: "list[str]") -> "Decision | None":
     """Do one tick under the lock. Returns None when there were bad entries, and there is more to do."""
     with Lock(files):
-        inbox = Inbox(files)
+        inbox = HookInbox(files)
         try:
             inbox.open()
             if (consumer := consumer_of(files)) is not None:
@@ -1812,7 +1812,7 @@ def _tick(files: Files, payload: "Json | None", began: int, notices: "list[str]"
             inbox.close()
 
 
-def _settle(inbox: Inbox, payload: "Json | None", began: int) -> "Decision | None":
+def _settle(inbox: HookInbox, payload: "Json | None", began: int) -> "Decision | None":
     """Handle what was in flight at this stop.
 
     Returns a decision if it ends here, None to go on to the next.
@@ -1844,7 +1844,7 @@ def _settle(inbox: Inbox, payload: "Json | None", began: int) -> "Decision | Non
     return None
 
 
-def _is_over(inbox: Inbox, flight: "Json", lease: "Json") -> bool:
+def _is_over(inbox: HookInbox, flight: "Json", lease: "Json") -> bool:
     """Return whether the session that has it is done with it, or gone; then it is no longer in flight."""
     if inbox.finish(flight):
         return True
@@ -1954,7 +1954,7 @@ def recover(files: Files, policy: "Policy", notices: "list[str]") -> "tuple[str,
     Raises `ConsumerAlive` while a keeper has the inbox: what is in flight there is not dead.
     """
     with Lock(files):
-        inbox = Inbox(files)
+        inbox = HookInbox(files)
         try:
             if (consumer := consumer_of(files)) is not None:
                 raise ConsumerAlive(f"{consumer} delivers this inbox and recovers it by itself")
@@ -1971,7 +1971,7 @@ def recover(files: Files, policy: "Policy", notices: "list[str]") -> "tuple[str,
             inbox.close()
 
 
-def _settle_orphan(inbox: Inbox, flight: "Json", policy: "Policy") -> str:
+def _settle_orphan(inbox: HookInbox, flight: "Json", policy: "Policy") -> str:
     start, end = int(flight["start_offset"]), int(flight["end_offset"])
     held = inbox.queue.find(start)
     if inbox.queue.frontier >= end and held is None:
@@ -1989,7 +1989,7 @@ def _given_back(held: "Json", lease: "Json") -> bool:
     return held.get("returned") is not None and held["returned"] == lease.get("ticked")
 
 
-def _apply(inbox: Inbox, flight: "Json", policy: "Policy") -> str:
+def _apply(inbox: HookInbox, flight: "Json", policy: "Policy") -> str:
     lease = inbox.lease() or {}
     message, attempt = str(lease.get("id") or ""), int(number(lease.get("attempt"))) or 1
     if policy == "retry" and lease.get("unwanted"):

@@ -91,7 +91,7 @@ class SubmittedMessages(Consumer):
             super().acknowledge(leased, text, **facts)
             return
         with Lock(self._files):
-            stop_hook.Inbox(self._files).answer(leased.id, {"last_assistant_message": text, **facts})
+            stop_hook.HookInbox(self._files).answer(leased.id, {"last_assistant_message": text, **facts})
         self._end(submitted, "acked")
 
     def give_back(self, leased: Leased, delay: float, reason: str, *, counts: bool, **facts: Any) -> str:

@@ -35,7 +35,6 @@ class CallDecision:
     decision: PermissionDecision
 
 
-Answer = dict[str, Any] | None
 _REMEMBERED = 64
 _TEXT_CHARACTERS = 1 << 18
 

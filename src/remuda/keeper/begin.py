@@ -17,7 +17,7 @@ from remuda.terminal.pty import Pty, spawn
 
 if TYPE_CHECKING:
     from remuda.agents.base import Agent, Launch
-    from remuda.agents.calling import CallAddress
+    from remuda.agents.prompting import CallAddress
     from remuda.paths import SessionPaths
 
     from .companion import CompanionProcess

@@ -12,10 +12,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from remuda.agents.base import CallTransport
-from remuda.agents.calling import CallAddress, CallChannel, ChannelLost, PromptCall
 from remuda.agents.events import PermissionRequested, Report
 from remuda.agents.permission import PermissionDecision, PermissionRequest
-from remuda.agents.prompting import Past
+from remuda.agents.prompting import CallAddress, CallChannel, ChannelLost, Past, PromptCall
 from remuda.errors import RemudaError
 from remuda.tasks import TaskSet
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from remuda.agents.base import CallTransport, LaunchContext
-from remuda.agents.calling import CallAddress
+from remuda.agents.prompting import CallAddress
 from remuda.errors import SpawnFailed
 from remuda.frozen import replaced
 from remuda.proctree import is_alive, send_signal, start_ticks

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -17,8 +16,8 @@ from remuda.durable import open_regular
 from remuda.errors import InvalidOptions
 from remuda.jsonl_tail import MAX_LINE_BYTES
 from remuda.turns.driver import Driver
-from remuda.turns.policy import Rules
-from remuda.turns.terminal import Caller
+from remuda.turns.message_policy import Rules
+from remuda.turns.turn_terminal import Caller
 from remuda.untrusted import one_line, parse_json
 
 from .health import Health
@@ -27,8 +26,6 @@ from .owner import LentTrust
 from .prepare import Mailbox
 from .session import Session
 from .watch import watch
-
-log = logging.getLogger("remuda.keeper.delivery")
 
 _MIXED = "A draft and a message are mixed in the composer. Neither was sent."
 _MESSAGE_CHARACTERS = 200
@@ -51,8 +48,6 @@ class Delivery:
     ) -> None:
         prompts, inbox = mailbox.prompts, mailbox.folder
         self._session = session
-        self._prompts = prompts
-        self._observation = observation
         spec = session.spec
         self._account = mailbox.account
         self._submitted = mailbox.submitted

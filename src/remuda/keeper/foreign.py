@@ -7,7 +7,7 @@ import time
 
 from remuda.errors import SessionUnreachable
 from remuda.paths import SessionPaths
-from remuda.process_table import Entry, Process, read_table
+from remuda.process_table import Process, ProcessEntry, read_table
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection
 
@@ -71,7 +71,7 @@ class ForeignEnd:
         return False
 
 
-def _program(pid: int, paths: SessionPaths) -> tuple[set[int], dict[int, Entry]]:
+def _program(pid: int, paths: SessionPaths) -> tuple[set[int], dict[int, ProcessEntry]]:
     """Return the program, if the supervisor is its parent, and the table of all processes."""
     holder, table = read_holder(paths), read_table()
     entry = table.get(pid)
@@ -80,6 +80,6 @@ def _program(pid: int, paths: SessionPaths) -> tuple[set[int], dict[int, Entry]]
     return {pid}, table
 
 
-def _kin_of(pids: set[int], table: dict[int, Entry]) -> set[Process]:
+def _kin_of(pids: set[int], table: dict[int, ProcessEntry]) -> set[Process]:
     kin = with_kin(pids, table) - {os.getpid()}
     return {Process(pid, table[pid].started) for pid in kin}

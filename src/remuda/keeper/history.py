@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from remuda.durable import open_new
 from remuda.paths import SessionPaths
-from remuda.terminal.history import (
+from remuda.terminal.history_format import (
     MAGIC,
     HistoryParser,
     begun_record,
@@ -45,7 +45,7 @@ _PIECES_AT_ONCE = 512
 """The system takes 1024."""
 
 
-class _Job(NamedTuple):
+class _Append(NamedTuple):
     """Records to append, in pieces, and how the next file begins if this one is full."""
 
     pieces: list[bytes]
@@ -88,7 +88,7 @@ class _Files:
         self._head = b""
         return self._size
 
-    def perform(self, job: _Job) -> None:
+    def perform(self, job: _Append) -> None:
         try:
             if self._head:
                 self._begin(self._head)
@@ -162,10 +162,10 @@ class History:
         resume: bool,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._segment_bytes = max_bytes // 2
-        self._chunk_bytes = min(_CHUNK_BYTES, self._segment_bytes // 8)
+        segment_bytes = max_bytes // 2
+        self._chunk_bytes = min(_CHUNK_BYTES, segment_bytes // 8)
         # What comes next still fits: the queue, one more read, and a picture of the screen.
-        self._full_bytes = self._segment_bytes - 2 * self._chunk_bytes - DRAIN_BYTES - READ_BYTES
+        self._full_bytes = segment_bytes - 2 * self._chunk_bytes - DRAIN_BYTES - READ_BYTES
         self._cols_rows = size
         self._paint = paint
         self._records: list[bytes] = []
@@ -176,7 +176,7 @@ class History:
         """Output at the start of a file, or after a gap, can be understood only with the screen that it began
         on.
         """
-        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
+        self._queue: SimpleQueue[_Append | None] = SimpleQueue()
         self._written = threading.Condition()
         self._behind_bytes = 0
         self._thread: threading.Thread | None = None
@@ -243,7 +243,9 @@ class History:
             self._timer.cancel()
             self._timer = None
         self._seal()
-        job = _Job(self._records, self._record_bytes, self._output_bytes, self._next_head(self._record_bytes))
+        job = _Append(
+            self._records, self._record_bytes, self._output_bytes, self._next_head(self._record_bytes)
+        )
         self._records, self._record_bytes, self._output_bytes = [], 0, 0
         if job.pieces:
             self._put(job)
@@ -257,7 +259,7 @@ class History:
         self._wants_picture = True
         return head
 
-    def _put(self, job: _Job) -> None:
+    def _put(self, job: _Append) -> None:
         if self._behind_bytes == 0 and job.size_bytes <= _INLINE_BYTES:
             self._files.perform(job)
             return
@@ -268,7 +270,7 @@ class History:
             if self._behind_bytes > _BEHIND_BYTES:
                 # The disk is slower than the program, which does not wait for it.
                 gap = gap_record(job.output_bytes)
-                job = _Job([gap], len(gap), 0, job.head)
+                job = _Append([gap], len(gap), 0, job.head)
                 self._files.had_gap = True
             self._behind_bytes += job.size_bytes
         self._queue.put(job)
@@ -298,7 +300,7 @@ class History:
             if self._thread.is_alive():
                 return  # a disk that hangs
         if self._files.lost_bytes:  # reports the loss at the end, if there is room now
-            self._files.perform(_Job([], 0, 0, b""))
+            self._files.perform(_Append([], 0, 0, b""))
         self._files.close()
 
 

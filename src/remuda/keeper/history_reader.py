@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from remuda.durable import open_regular
 from remuda.paths import SessionPaths
-from remuda.terminal.history import Begun, Gap, HistoryEvent, HistoryParser, Output, Painted, Resized
+from remuda.terminal.history_format import Begun, Gap, HistoryEvent, HistoryParser, Output, Painted, Resized
 from remuda.terminal.screen import Screen, open_screen
 
 _READ_BYTES = 1 << 16
@@ -132,7 +132,7 @@ def last_lines(paths: SessionPaths) -> list[str]:
 
 def styled_lines(events: Iterable[HistoryEvent]) -> list[str]:
     """Return the rows of a history, with colours."""
-    from remuda.terminal.transcript import open_transcript  # loads the emulator
+    from remuda.terminal.history_lines import open_transcript  # loads the emulator
 
     transcript = open_transcript(styled=True, unwrap=False)
     lines = [*transcript.take(events), *transcript.rest()]

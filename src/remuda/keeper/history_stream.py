@@ -18,7 +18,7 @@ from pathlib import Path
 from remuda.errors import InvalidOptions, SessionDead, SessionNotFound, SessionUnreachable
 from remuda.inotify import MODIFY, MOVE_SELF, Inotify
 from remuda.paths import SessionPaths
-from remuda.terminal.history import (
+from remuda.terminal.history_format import (
     MAGIC,
     Begun,
     Gap,

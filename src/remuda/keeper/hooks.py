@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from remuda.admission.acceptor import Acceptor, Connection, fitting, stream_protocol
+from remuda.admission.acceptor import AcceptedConnection, Acceptor, fitting, stream_protocol
 from remuda.admission.rule import Limits
 from remuda.agents.events import ConversationStarted, Report
 from remuda.frozen import replaced
@@ -46,7 +46,7 @@ _REASONS = {
 }
 
 
-class _Refused(Exception):  # never leaves this module
+class _RefusedHook(Exception):  # never leaves this module
     def __init__(self, status: int, why: str = "") -> None:
         self.status = status
         self.why = why
@@ -81,7 +81,7 @@ class HookServer:
         await self._tasks.aclose()
 
     async def _serve(
-        self, connection: Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, connection: AcceptedConnection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         trusted = False
         while await self._one(connection, reader, writer, trusted=trusted):
@@ -89,7 +89,7 @@ class HookServer:
 
     async def _one(
         self,
-        connection: Connection,
+        connection: AcceptedConnection,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         *,
@@ -102,9 +102,9 @@ class HookServer:
         try:
             headers = await self._head(reader, trusted=trusted)
             if not connection.trust():
-                raise _Refused(503, "too many connections are open")
+                raise _RefusedHook(503, "too many connections are open")
             payload = await self._body(reader, headers)
-        except _Refused as refused:
+        except _RefusedHook as refused:
             if refused.why:
                 log.warning("refused a hook request with status %d: %s", refused.status, refused.why)
             writer.write(_response(refused.status, b"", keep=False))
@@ -143,32 +143,32 @@ class HookServer:
             async with asyncio.timeout(HEAD_TIMEOUT):
                 head = first + await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
-            raise _Refused(413) from None
+            raise _RefusedHook(413) from None
         lines = head.decode("latin-1").split("\r\n")
         method, _, rest = lines[0].partition(" ")
         if rest.partition(" ")[0] != "/hook":
-            raise _Refused(404)
+            raise _RefusedHook(404)
         if method != "POST":
-            raise _Refused(405)
+            raise _RefusedHook(405)
         pairs = (line.partition(":") for line in lines[1:] if line)
         headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
         if not _same(headers.get(TOKEN_HEADER, "").encode(), self._token.encode()):
-            raise _Refused(403)
+            raise _RefusedHook(403)
         return headers
 
     @staticmethod
     async def _body(reader: asyncio.StreamReader, headers: dict[str, str]) -> Payload:
         length = headers.get("content-length", "")
         if not length.isdecimal():
-            raise _Refused(400, f"its Content-Length is {length[:20]!r}")
+            raise _RefusedHook(400, f"its Content-Length is {length[:20]!r}")
         if len(length) > _LENGTH_DIGITS or int(length) > MAX_BODY_BYTES:
-            raise _Refused(413, f"its body has more than {MAX_BODY_BYTES} bytes")
+            raise _RefusedHook(413, f"its body has more than {MAX_BODY_BYTES} bytes")
         async with asyncio.timeout(BODY_TIMEOUT):
             body = await reader.readexactly(int(length))
         try:
             return parse_object(body)
         except BadJson as error:
-            raise _Refused(400, f"its body cannot be read: {error}") from None
+            raise _RefusedHook(400, f"its body cannot be read: {error}") from None
 
 
 def _same(shown_token: bytes, token: bytes) -> bool:

@@ -35,7 +35,7 @@ from .delivery import Delivery
 from .hooks import AgentProcessFilter, Answer, HookServer
 from .observe import Observation
 from .operations import make_ask_operations, make_operations, make_turn_operations
-from .owner import LentTrust, News, Owner
+from .owner import LentTrust, News, OwnerWatch
 from .prepare import Prepared
 from .process import StartReport
 from .record import SessionRecord, remove_traces
@@ -380,7 +380,7 @@ class Keeper:
         except OSError as error:
             log.error("cannot remove the session's files: %s", error)
 
-    async def close(self, session: Session, server: Server, code: int, owner: Owner | None) -> None:
+    async def close(self, session: Session, server: Server, code: int, owner: OwnerWatch | None) -> None:
         log.info("%s, exit code %d", session.end_reason, code)
         if session.history_file is not None:
             session.history_file.close()
@@ -433,7 +433,7 @@ async def keep(
 ) -> int:
     keeper = Keeper(spec, claim, prepared)
     session, server = await keeper.open()
-    owner = None if lifeline is None else Owner(lifeline, session.kill, keeper.is_delivering)
+    owner = None if lifeline is None else OwnerWatch(lifeline, session.kill, keeper.is_delivering)
     gc.freeze()  # these objects stay: no collection has to visit them
     if not report.is_wanted():  # it stays open: the starter waits for our end
         session.kill(0.0, "its starter gave up")

@@ -21,7 +21,7 @@ WRITING_PATIENCE = 2.0
 _LOOK_INTERVAL = 0.02
 
 
-class Owner:
+class OwnerWatch:
     """Calls `kill` when the owner closes its end of a pipe, which happens at the latest when the owner ends.
 
     If the owner did not write `FAREWELL` first, it was killed, and the session ends quickly. Otherwise the

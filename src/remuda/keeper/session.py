@@ -18,7 +18,7 @@ from remuda.agents.state import Evidence, Source, State, Vote
 from remuda.agents.timing import Classifier
 from remuda.paths import SessionPaths
 from remuda.terminal.asciicast import Recorder
-from remuda.terminal.history import Ring, plain_text
+from remuda.terminal.history_format import Ring, plain_text
 from remuda.terminal.pty import Pty
 from remuda.terminal.reports import count_cursor_answers
 from remuda.terminal.screen import Screen
@@ -422,7 +422,7 @@ class Session:
             await self._ending
         if self._timing_timer is not None:
             self._timing_timer.cancel()
-        self._classifier.set_dead(int(self.now() * 1000))
+        self._classifier.set_dead()
         self.vote([Vote(Source.PROCESS, State.DEAD, self.now(), f"exit code {code}")])
         return code
 

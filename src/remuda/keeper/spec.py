@@ -19,7 +19,7 @@ from remuda.untrusted import parse_json
 from .size import check_policy, check_size
 
 if TYPE_CHECKING:  # a program is started before the code is loaded that hands it messages
-    from remuda.turns.policy import OnOrphan
+    from remuda.turns.message_policy import OnOrphan
 
 DEFAULT_COLS, DEFAULT_ROWS = 220, 50
 DEFAULT_SCROLLBACK_BYTES = 65536

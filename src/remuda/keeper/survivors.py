@@ -18,8 +18,8 @@ from pathlib import Path
 from remuda.errors import SessionExists
 from remuda.paths import FOLDER_VARIABLE, SessionPaths, home, known_names
 from remuda.process_table import (
-    Entry,
     Process,
+    ProcessEntry,
     locked_files,
     open_files,
     read_table,
@@ -102,7 +102,7 @@ def _folder_of(environ: Mapping[str, str]) -> Path:
     return Path(named) if named else home(environ) / "sessions"
 
 
-def _is_younger(entry: Entry, record: SessionRecord) -> bool:
+def _is_younger(entry: ProcessEntry, record: SessionRecord) -> bool:
     """Return whether it started with the session's program or later: an earlier session may have had the
     name.
     """
@@ -130,7 +130,7 @@ def _is_keeper(pid: int, words: list[str]) -> bool:
     return words[1:4] == _KEEPER and any(locked_files(pid, ".pid"))
 
 
-def _of_record(record: SessionRecord, table: dict[int, Entry]) -> set[int]:
+def _of_record(record: SessionRecord, table: dict[int, ProcessEntry]) -> set[int]:
     """Return the program itself, and processes that have its terminal open: its number is not reused while
     they do.
     """
@@ -153,7 +153,7 @@ def _has_open(pid: int, record: SessionRecord) -> bool:
     return False
 
 
-def with_kin(seeds: set[int], table: dict[int, Entry]) -> set[int]:
+def with_kin(seeds: set[int], table: dict[int, ProcessEntry]) -> set[int]:
     """Add their descendants, and all in process sessions that one of them leads or whose leader has ended."""
     family = with_descendants(seeds, table)
     sessions = {table[pid].session for pid in family}

@@ -16,7 +16,7 @@ from remuda.frozen import frozen
 from remuda.paths import config_home
 
 from .output import warn
-from .request import DEFAULT_TIMEOUT, PrintRequest
+from .print_request import DEFAULT_TIMEOUT, PrintRequest
 
 MAX_PROMPT_BYTES = 10 << 20
 STDIN_TIMEOUT = 3.0

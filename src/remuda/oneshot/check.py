@@ -17,11 +17,11 @@ from remuda.errors import RemudaError
 from remuda.paths import private_folder, sessions_folder
 
 from .leftovers import MIN_AGE, leftovers, remove
-from .output import Program, write
-from .request import PrintRequest
+from .output import PrintProgram, write
+from .print_request import PrintRequest
+from .print_session import CallSession
 from .run import find_binary, find_command
-from .session import CallSession
-from .terminal import TerminalCall
+from .terminal_call import TerminalCall
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+\S*")
 _VERSION_TIMEOUT = 20.0
@@ -38,7 +38,7 @@ class CheckStep(NamedTuple):
 
 def show_version(request: PrintRequest) -> int:
     program = find_headless(request.agent).program
-    write(f"{Program.name} {__version__} (wrapping {program} {agent_version(request)})\n")
+    write(f"{PrintProgram.name} {__version__} (wrapping {program} {agent_version(request)})\n")
     return 0
 
 

@@ -112,7 +112,7 @@ _PIPE_PIECE, _TERMINAL_PIECE = select.PIPE_BUF, 256
 _LAST_WRITE_TIMEOUT = 2.0
 
 
-class Program:
+class PrintProgram:
     """The name of the command, in messages and with `--version`."""
 
     name = "remuda print"
@@ -166,7 +166,7 @@ def say(text: str) -> None:
 
 def warn(text: str) -> None:
     """Write a line to standard error, with the name of the command."""
-    say(f"{Program.name}: {text}\n")
+    say(f"{PrintProgram.name}: {text}\n")
 
 
 def show_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

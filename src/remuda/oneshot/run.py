@@ -21,7 +21,7 @@ from remuda.errors import (
 from .call_input import apply_defaults, load_defaults, read_prompt
 from .output import (
     OutputLost,
-    Program,
+    PrintProgram,
     ReaderGone,
     Signalled,
     SignalsHeld,
@@ -31,23 +31,23 @@ from .output import (
     say,
     warn,
 )
-from .request import PrintRequest
+from .print_request import PrintRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from remuda.agents.headless import Headless
 
-    from .emit import Emitter
-    from .session import CallSession
-    from .stream import StreamCall
+    from .emitter import Emitter
+    from .print_session import CallSession
+    from .stream_call import StreamCall
 
-    ThroughPool = Callable[["PrintRequest", str, "Clock", "Output"], int | None]
+    ThroughPool = Callable[["PrintRequest", str, "TraceClock", "DeferredOutput"], int | None]
 
 _SUBTYPES = {"TIMEOUT": "timeout", "INTERRUPTED": "interrupted", "AGENT_REFUSED": "assistant_error"}
 
 
-class Clock:
+class TraceClock:
     """Milliseconds since the start, and the lines of `--trace`."""
 
     def __init__(self, *, shown: bool) -> None:
@@ -60,10 +60,10 @@ class Clock:
 
     def note(self, text: str) -> None:
         if self._shown:
-            say(f"[{Program.name} {self.milliseconds}ms] {text}\n")
+            say(f"[{PrintProgram.name} {self.milliseconds}ms] {text}\n")
 
 
-class Output:
+class DeferredOutput:
     """Loads the emitter when it is first used: the agent starts before that."""
 
     def __init__(self, request: PrintRequest) -> None:
@@ -71,12 +71,14 @@ class Output:
 
     @cached_property
     def emitter(self) -> Emitter:
-        from .emit import Emitter
+        from .emitter import Emitter
 
         return Emitter(self._request)
 
 
-def run(request: PrintRequest, output: Output | None = None, through_pool: ThroughPool | None = None) -> int:
+def run(
+    request: PrintRequest, output: DeferredOutput | None = None, through_pool: ThroughPool | None = None
+) -> int:
     """Carry out and print a call. Return the exit code.
 
     `through_pool` carries out a request for a pool. It returns None if no pool is served there.
@@ -84,7 +86,7 @@ def run(request: PrintRequest, output: Output | None = None, through_pool: Throu
     try:
         raise_signals()
         try:
-            return _printed(request, output or Output(request), through_pool)
+            return _printed(request, output or DeferredOutput(request), through_pool)
         finally:
             ignore_signals()
     except Signalled as signalled:  # while an error was printed, or just after that
@@ -93,7 +95,7 @@ def run(request: PrintRequest, output: Output | None = None, through_pool: Throu
         return EXIT_CODES["INTERRUPTED"]
 
 
-def _printed(request: PrintRequest, output: Output, through_pool: ThroughPool | None) -> int:
+def _printed(request: PrintRequest, output: DeferredOutput, through_pool: ThroughPool | None) -> int:
     try:
         return _carry_out(request, output, through_pool)
     except OutputLost as error:
@@ -104,8 +106,8 @@ def _printed(request: PrintRequest, output: Output, through_pool: ThroughPool | 
         return EXIT_CODES["INVALID_OPTIONS"]
 
 
-def _carry_out(request: PrintRequest, output: Output, through_pool: ThroughPool | None) -> int:
-    clock = Clock(shown=request.trace)
+def _carry_out(request: PrintRequest, output: DeferredOutput, through_pool: ThroughPool | None) -> int:
+    clock = TraceClock(shown=request.trace)
     try:
         if request.wants == "version" or request.check:
             from .check import check, show_version
@@ -132,7 +134,7 @@ def _carry_out(request: PrintRequest, output: Output, through_pool: ThroughPool 
         return _failed(InternalError(f"{type(error).__name__}: {error}"), request, clock, output)
 
 
-def _prepare(request: PrintRequest, clock: Clock) -> str:
+def _prepare(request: PrintRequest, clock: TraceClock) -> str:
     """Do everything that comes before the agent. Return the prompt."""
     check_home()
     check_folder()
@@ -170,18 +172,18 @@ def check_folder() -> None:
         ) from error
 
 
-def _call(request: PrintRequest, prompt: str, clock: Clock, output: Output) -> int:
+def _call(request: PrintRequest, prompt: str, clock: TraceClock, output: DeferredOutput) -> int:
     # Each backend loads what it needs: a call is short.
     command = find_command(request)
     headless = find_headless(request.agent)
     if request.backend == "terminal" and not (request.chose_backend or request.ask or request.keep):
         _choose_backend(request, prompt, headless)
     if request.backend == "stream":
-        from .stream import StreamCall
+        from .stream_call import StreamCall
 
         emitter, stream = output.emitter, find_stream(request.agent)
         return _stream(StreamCall(stream, request, prompt, command, clock.note, emitter.message), emitter)
-    from .session import CallSession
+    from .print_session import CallSession
 
     session = CallSession(request, prompt, command, agent=request.agent)
     try:
@@ -203,9 +205,9 @@ def _choose_backend(request: PrintRequest, prompt: str, headless: Headless) -> N
         request.use_stream()
 
 
-def _follow(session: CallSession, request: PrintRequest, clock: Clock, emitter: Emitter) -> int:
+def _follow(session: CallSession, request: PrintRequest, clock: TraceClock, emitter: Emitter) -> int:
     from .leftovers import sweep
-    from .terminal import TerminalCall
+    from .terminal_call import TerminalCall
 
     call = TerminalCall(session, request, clock.note, emitter.emit if emitter.wants_messages else None)
     sweep(session.paths.folder)
@@ -279,7 +281,7 @@ def _which(name: str) -> str | None:
     return None
 
 
-def _failed(error: RemudaError, request: PrintRequest, clock: Clock, output: Output) -> int:
+def _failed(error: RemudaError, request: PrintRequest, clock: TraceClock, output: DeferredOutput) -> int:
     if isinstance(error, (InputError, InvalidOptions)):
         warn(str(error))
         return EXIT_CODES["INVALID_INPUT"] if isinstance(error, InputError) else EXIT_CODES["INVALID_OPTIONS"]

@@ -11,7 +11,7 @@ from remuda.errors import RemudaError
 from .pool_connection import (
     READ_BYTES,
     RETRY_INTERVAL,
-    Replies,
+    PoolReplies,
     backlog_full,
     late,
     server_error,
@@ -30,7 +30,7 @@ class AsyncPoolConnection:
         self.greeting: Message = {}
         self._path, self._silence = path, silence_timeout
         self._reader, self._writer = reader, writer
-        self._replies = Replies(path)
+        self._replies = PoolReplies(path)
         self._loop = asyncio.get_running_loop()
         self._deadline = self._loop.time() + silence_timeout
         self._reason: RemudaError | None = None

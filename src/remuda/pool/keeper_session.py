@@ -25,7 +25,7 @@ from remuda.keeper.start import Attended, start_attended
 from remuda.oneshot.leftovers import remove, sweep
 from remuda.paths import SessionPaths, private_folder
 from remuda.proctree import send_signal
-from remuda.supervised.process import Lifeline, outliving
+from remuda.supervised.child_process import Lifeline, outliving
 
 from .events import LOG
 

@@ -47,7 +47,7 @@ def default_socket() -> str:
     return str(home() / "pool.sock")
 
 
-class Replies:
+class PoolReplies:
     """The messages of one server, as they arrive."""
 
     def __init__(self, path: str) -> None:
@@ -105,7 +105,7 @@ class PoolConnection:
         Set it after `ask`.
         """
         self._silence = silence_timeout
-        self._replies = Replies(path)
+        self._replies = PoolReplies(path)
         self._sock = connect(path, silence_timeout)
 
     def send(self, *messages: Message) -> None:

@@ -25,13 +25,13 @@ from remuda.errors import (
     WaitTimeout,
 )
 from remuda.oneshot.output import warn
-from remuda.oneshot.request import (
+from remuda.oneshot.print_request import (
     DEFAULT_FIRST_OUTPUT_TIMEOUT,
     DEFAULT_STOP_HOOK_TIMEOUT,
     DEFAULT_TIMEOUT,
 )
-from remuda.oneshot.request import PrintRequest as Request
-from remuda.oneshot.run import Clock, Output
+from remuda.oneshot.print_request import PrintRequest as Request
+from remuda.oneshot.run import DeferredOutput, TraceClock
 
 from .pool_connection import PoolConnection, default_socket, one_line_error
 from .protocol import Message
@@ -42,7 +42,7 @@ _ANSWER_GRACE = 30.0
 _REMOVE_IT = "remove it, or remove --pool"
 
 
-def through_pool(request: Request, prompt: str, clock: Clock, output: Output) -> int | None:
+def through_pool(request: Request, prompt: str, clock: TraceClock, output: DeferredOutput) -> int | None:
     """Return the exit code, or None to run cold: no pool is served, or for `ask` it cannot do this.
 
     Nothing was begun then.
@@ -58,7 +58,7 @@ def through_pool(request: Request, prompt: str, clock: Clock, output: Output) ->
         return None
 
 
-def _run_in_pool(request: Request, prompt: str, clock: Clock, output: Output) -> int | None:
+def _run_in_pool(request: Request, prompt: str, clock: TraceClock, output: DeferredOutput) -> int | None:
     options = pool_options(request)
     timeout = DEFAULT_TIMEOUT if request.timeout is None else request.timeout or _NO_LIMIT
     message = run_message(
@@ -144,7 +144,7 @@ def _requires(request: Request) -> dict[str, str]:
 class ReplyPrinter:
     """Prints the messages of the pool as `remuda print` prints those of an agent."""
 
-    def __init__(self, request: Request, output: Output, backend: str) -> None:
+    def __init__(self, request: Request, output: DeferredOutput, backend: str) -> None:
         self._request, self._output, self._backend = request, output, backend
         self._result: dict[str, Any] | None = None
         self._results = 0

@@ -29,8 +29,7 @@ from remuda.paths import peer_uid
 
 from .client import Client
 from .codec import error_message, result_document
-from .peer import PoolPeer, RequestHandler
-from .pool_socket import PoolSocket
+from .pool_socket import PoolPeer, PoolSocket, RequestHandler
 from .protocol import MAX_FRAME_BYTES, Message, hello
 from .types import Done, RunResult
 

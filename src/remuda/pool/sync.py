@@ -139,7 +139,7 @@ class SyncClient:
                 pass  # then it has ended
 
 
-class _Job(Generic[_T]):
+class _LoopWork(Generic[_T]):
     """Work for the loop, and a future for the thread that waits.
 
     Made before anything starts, because Ctrl-C may come between any two steps of the waiting thread.
@@ -197,7 +197,7 @@ class LoopThread:
         """
         if threading.current_thread() is self._thread:
             raise InvalidOptions("a listener cannot call a method of its own client that waits")
-        job = _Job(work)
+        job = _LoopWork(work)
         try:
             with self._lock:
                 if self.stopped:

@@ -34,7 +34,7 @@ from remuda.errors import (
 from remuda.inbox.message import new_id
 from remuda.keeper.environment import session_environment
 from remuda.keeper.spec import SessionSpec
-from remuda.supervised.process import outliving
+from remuda.supervised.child_process import outliving
 
 from .events import LOG
 from .keeper_session import KeeperSession

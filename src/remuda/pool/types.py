@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from remuda.agents.requests import Allow as Allow
-from remuda.agents.requests import Answered as Answered
-from remuda.agents.requests import Decision as Decision
-from remuda.agents.requests import Deny as Deny
-from remuda.agents.requests import PermissionHandler as PermissionHandler
-from remuda.agents.requests import PermissionRequest as PermissionRequest
-from remuda.agents.requests import Raw as Raw
-from remuda.agents.requests import Request as Request
-from remuda.agents.requests import SessionEvent as SessionEvent
-from remuda.agents.requests import Token as Token
-from remuda.agents.requests import ToolResult as ToolResult
-from remuda.agents.requests import ToolUse as ToolUse
-from remuda.agents.requests import Usage as Usage
+from remuda.agents.warm import Allow as Allow
+from remuda.agents.warm import Answered as Answered
+from remuda.agents.warm import Decision as Decision
+from remuda.agents.warm import Deny as Deny
+from remuda.agents.warm import PermissionHandler as PermissionHandler
+from remuda.agents.warm import PermissionRequest as PermissionRequest
+from remuda.agents.warm import Raw as Raw
+from remuda.agents.warm import Request as Request
+from remuda.agents.warm import SessionEvent as SessionEvent
+from remuda.agents.warm import Token as Token
+from remuda.agents.warm import ToolResult as ToolResult
+from remuda.agents.warm import ToolUse as ToolUse
+from remuda.agents.warm import Usage as Usage
 from remuda.errors import RemudaError
 
 BackendName = Literal["terminal", "stream", "print"]

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import ClassVar, Protocol, cast
 
 from remuda.agents import DEFAULT_AGENT, find_agent, find_stream
-from remuda.agents.requests import PoolWorker
-from remuda.agents.warm import find_warm
+from remuda.agents.warm import PoolWorker, find_warm
 from remuda.arguments import wrong
 from remuda.digest import sha256
 from remuda.errors import CommandNotExecutable, CommandNotFound, InvalidOptions

@@ -33,7 +33,7 @@ class EngineError(Exception):
     """The library refused a call that cannot fail; never the fault of the bytes that were fed."""
 
 
-class Terminal:
+class EmulatedTerminal:
     """A handle on one emulated terminal, freed by `close` or by the garbage collector."""
 
     def __init__(self, handle: c.c_void_p) -> None:
@@ -47,18 +47,18 @@ class Terminal:
         self._stale = True
 
     @classmethod
-    def open(cls, cols: int, rows: int) -> Terminal:
+    def open(cls, cols: int, rows: int) -> EmulatedTerminal:
         lib, handle = g.load(), c.c_void_p()
         _check(lib.ghostty_terminal_new(None, c.byref(handle), cols, rows), "terminal_new")
         terminal = cls(handle)
-        terminal.set_size(g.Option.SCROLLBACK_MAX_BYTES, SCROLLBACK_BYTES)
-        terminal.set_size(g.Option.SCROLLBACK_MAX_LINES, SCROLLBACK_LINES)
-        terminal.set_size(g.Option.CONTINUATION_MAX_BYTES, CONTINUATION_BYTES)
+        terminal.set_size(g.TerminalOption.SCROLLBACK_MAX_BYTES, SCROLLBACK_BYTES)
+        terminal.set_size(g.TerminalOption.SCROLLBACK_MAX_LINES, SCROLLBACK_LINES)
+        terminal.set_size(g.TerminalOption.CONTINUATION_MAX_BYTES, CONTINUATION_BYTES)
         # We cannot show images, so we do not store them, nor answer that we could.
-        terminal.set_size(g.Option.KITTY_IMAGE_STORAGE_LIMIT, 0)
+        terminal.set_size(g.TerminalOption.KITTY_IMAGE_STORAGE_LIMIT, 0)
         return terminal
 
-    def clone(self) -> Terminal | None:
+    def clone(self) -> EmulatedTerminal | None:
         """Return a copy that can be fed for a trial; None while an overlong sequence is unfinished."""
         data, size = c.c_void_p(), c.c_size_t()
         if self._lib.ghostty_snapshot_encode_alloc(self.handle, None, c.byref(data), c.byref(size)):
@@ -72,7 +72,7 @@ class Terminal:
         finally:
             self._lib.ghostty_snapshot_decoder_free(decoder)
             self._lib.ghostty_free(None, data, size)
-        return Terminal(handle)
+        return EmulatedTerminal(handle)
 
     def close(self) -> None:
         if self._render:
@@ -90,10 +90,10 @@ class Terminal:
             self._stale = False
         return self._render
 
-    def set_size(self, option: g.Option, value: int) -> None:
+    def set_size(self, option: g.TerminalOption, value: int) -> None:
         self.set(option, c.byref(c.c_size_t(value)))
 
-    def set(self, option: g.Option, value: Any) -> None:
+    def set(self, option: g.TerminalOption, value: Any) -> None:
         _check(self._lib.ghostty_terminal_set(self.handle, option, value), option.name)
 
     def write(self, data: bytes) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from remuda._version import __version__
 
 from . import libghostty as g
-from .emulator import CELL_PIXELS, Terminal
+from .emulator import CELL_PIXELS, EmulatedTerminal
 from .paint import paint, row
 from .screen import OUTER_MODES, ClipboardWritten, Cursor, Modes, NotificationShown, Signals
 
@@ -30,7 +30,7 @@ class GhosttyScreen:
     """See `Screen` for the contract."""
 
     def __init__(self, cols: int, rows: int) -> None:
-        self._terminal = Terminal.open(cols, rows)
+        self._terminal = EmulatedTerminal.open(cols, rows)
         self._said = _Said(self._terminal)
         self._vitals = _Vitals(self._terminal)
         self._fed, self._last_y = False, 0
@@ -139,18 +139,18 @@ class GhosttyScreen:
 class _Said:
     """What the terminal reports while it is fed. The callbacks must not refer to the screen: a cycle."""
 
-    def __init__(self, terminal: Terminal) -> None:
+    def __init__(self, terminal: EmulatedTerminal) -> None:
         self.replies: list[bytes] = []
         self.size = g.SizeReport(0, 0, *CELL_PIXELS)
         self._bells = c.c_uint64()
         self._clipboard: deque[ClipboardWritten] = deque(maxlen=NOTICES_KEPT)
         self._notifications: deque[NotificationShown] = deque(maxlen=NOTICES_KEPT)
-        self._callbacks: dict[g.Option, Any] = {
-            g.Option.WRITE_PTY: _on_reply(self.replies),
-            g.Option.BELL: _on_bell(self._bells),
-            g.Option.SIZE: _on_size(self.size),
-            g.Option.CLIPBOARD_WRITE: _on_clipboard(self._clipboard),
-            g.Option.DESKTOP_NOTIFICATION: _on_notification(self._notifications),
+        self._callbacks: dict[g.TerminalOption, Any] = {
+            g.TerminalOption.WRITE_PTY: _on_reply(self.replies),
+            g.TerminalOption.BELL: _on_bell(self._bells),
+            g.TerminalOption.SIZE: _on_size(self.size),
+            g.TerminalOption.CLIPBOARD_WRITE: _on_clipboard(self._clipboard),
+            g.TerminalOption.DESKTOP_NOTIFICATION: _on_notification(self._notifications),
         }
         for option, callback in self._callbacks.items():
             terminal.set(option, c.cast(callback, c.c_void_p))
@@ -210,7 +210,7 @@ def _on_notification(shown: deque[NotificationShown]) -> Any:
 class _Vitals:
     """The few values that are needed after every change, read with one call."""
 
-    def __init__(self, terminal: Terminal) -> None:
+    def __init__(self, terminal: EmulatedTerminal) -> None:
         self._terminal = terminal
         self.x, self.y, self.visible = c.c_uint16(), c.c_uint16(), c.c_bool()
         self.keyboard = c.c_uint8()

@@ -40,7 +40,7 @@ class Result(Constants, c_name="GhosttyResult"):
     OUT_OF_SPACE = -3
 
 
-class Option(Constants, c_name="GhosttyTerminalOption"):
+class TerminalOption(Constants, c_name="GhosttyTerminalOption"):
     """What `ghostty_terminal_set` sets."""
 
     WRITE_PTY = 1

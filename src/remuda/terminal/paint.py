@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from . import libghostty as g
-from .emulator import Terminal
+from .emulator import EmulatedTerminal
 
 CANCEL = b"\x18"
 RESET = CANCEL + b"\x1bc\x1b]104\x1b\\\x1b]110\x1b\\\x1b]111\x1b\\\x1b]112\x1b\\"
@@ -60,7 +60,7 @@ class _Pen:
         return self.style + self.charsets + self.protection
 
 
-def paint(terminal: Terminal) -> bytes:
+def paint(terminal: EmulatedTerminal) -> bytes:
     """Return the bytes of `Screen.paint`. O(screen): about a millisecond at 220x50, whatever ran before."""
     modes = dict(_MODE.findall(terminal.restoring("modes")))
     clone = terminal.clone()
@@ -83,7 +83,7 @@ def paint(terminal: Terminal) -> bytes:
     return b"".join(parts) + terminal.continuation()
 
 
-def row(terminal: Terminal, y: int, left: int, right: int, *, edge: int = 0) -> bytes:
+def row(terminal: EmulatedTerminal, y: int, left: int, right: int, *, edge: int = 0) -> bytes:
     """Return columns `left` to `right` (included) of row `y`, where `edge` is the first column shown."""
     cells, start = terminal.cells(y, left, right), terminal.ref(left, y)
     if not terminal.row_flag(start, g.RowData.HYPERLINK):
@@ -91,7 +91,7 @@ def row(terminal: Terminal, y: int, left: int, right: int, *, edge: int = 0) -> 
     return cells + b"".join(_links(terminal, y, range(left, right + 1), edge))
 
 
-def _links(terminal: Terminal, y: int, columns: range, edge: int) -> Iterator[bytes]:
+def _links(terminal: EmulatedTerminal, y: int, columns: range, edge: int) -> Iterator[bytes]:
     """Write the cells with hyperlinks once more, each run in its column: a row is formatted without them."""
     for uri, run in groupby(columns, key=lambda x: terminal.link(terminal.ref(x, y))):
         if uri:
@@ -104,7 +104,7 @@ def _link(uri: bytes, cells: bytes) -> bytes:
     return b"\x1b]8;;%b\x1b\\%b\x1b]8;;\x1b\\" % (_clean(uri), cells) if uri else cells
 
 
-def _labels(terminal: Terminal) -> bytes:
+def _labels(terminal: EmulatedTerminal) -> bytes:
     title, folder = _clean(terminal.text(g.Data.TITLE)), _clean(terminal.text(g.Data.PWD))
     return (b"\x1b]2;%b\x1b\\" % title if title else b"") + (b"\x1b]7;%b\x1b\\" % folder if folder else b"")
 
@@ -113,7 +113,7 @@ def _clean(text: bytes) -> bytes:
     return _CONTROLS.sub(b"", text)
 
 
-def _colours(terminal: Terminal) -> bytes:
+def _colours(terminal: EmulatedTerminal) -> bytes:
     """Return only the colours that the program changed: an outer terminal keeps its own for the rest."""
     now, default = (terminal.palette(k) for k in (g.Data.COLOR_PALETTE, g.Data.COLOR_PALETTE_DEFAULT))
     changed = (i for i in range(0, len(now), 3) if now[i : i + 3] != default[i : i + 3])
@@ -129,7 +129,7 @@ def _set(modes: dict[bytes, bytes], name: bytes) -> bytes:
     return b"\x1b[%b%b" % (name, modes[name]) if name in modes else b""
 
 
-def _main_screen(terminal: Terminal, modes: dict[bytes, bytes]) -> bytes:
+def _main_screen(terminal: EmulatedTerminal, modes: dict[bytes, bytes]) -> bytes:
     """Return the hidden main screen, its saved cursor and keyboard flags, and the step to the alternate
     screen.
     """
@@ -147,7 +147,7 @@ def _main_screen(terminal: Terminal, modes: dict[bytes, bytes]) -> bytes:
         hidden.close()
 
 
-def _contents(terminal: Terminal) -> bytes:
+def _contents(terminal: EmulatedTerminal) -> bytes:
     """Return all cells of the shown screen; expects a blank screen, no margins and default modes."""
     cols, parts, flows = terminal.number(g.Data.COLS), [], False
     for y in range(terminal.number(g.Data.ROWS)):
@@ -158,7 +158,7 @@ def _contents(terminal: Terminal) -> bytes:
     return b"".join(parts)
 
 
-def _flows(terminal: Terminal, y: int, cols: int) -> bool:
+def _flows(terminal: EmulatedTerminal, y: int, cols: int) -> bool:
     """Return whether the next row follows row `y` by itself when both are written without a break."""
     row, last = terminal.ref(0, y), terminal.ref(cols - 1, y)
     if not terminal.row_flag(row, g.RowData.WRAP) or terminal.row_flag(row, g.RowData.HYPERLINK):
@@ -175,7 +175,7 @@ def _flows(terminal: Terminal, y: int, cols: int) -> bool:
     return terminal.has_text(last) or terminal.wide(last) == g.CellWide.SPACER_TAIL
 
 
-def _saved(terminal: Terminal, clone: Terminal | None) -> bytes:
+def _saved(terminal: EmulatedTerminal, clone: EmulatedTerminal | None) -> bytes:
     """Return the cursor that DECRC would restore on the shown screen."""
     if clone is None:
         return b""
@@ -184,7 +184,7 @@ def _saved(terminal: Terminal, clone: Terminal | None) -> bytes:
     return _place(terminal, pen) + SAVE + _unplace(pen)
 
 
-def _pen(terminal: Terminal) -> _Pen:
+def _pen(terminal: EmulatedTerminal) -> _Pen:
     return _Pen(
         x=terminal.number(g.Data.CURSOR_X),
         y=terminal.number(g.Data.CURSOR_Y),
@@ -196,7 +196,7 @@ def _pen(terminal: Terminal) -> _Pen:
     )
 
 
-def _place(terminal: Terminal, pen: _Pen, top: int = 0, left: int = 0) -> bytes:
+def _place(terminal: EmulatedTerminal, pen: _Pen, top: int = 0, left: int = 0) -> bytes:
     """Bring the cursor into the state of `pen` where the margins start at `top` and `left`."""
     parts = [b"\x1b[?6h" if pen.origin else b""]
     top, left = (top, left) if pen.origin else (0, 0)
@@ -220,13 +220,13 @@ def _unplace(pen: _Pen) -> bytes:
     )
 
 
-def _current(terminal: Terminal) -> bytes:
+def _current(terminal: EmulatedTerminal) -> bytes:
     starts = {kind: int(start) - 1 for start, kind in _REGION.findall(terminal.restoring("scrolling_region"))}
     placed = _place(terminal, _pen(terminal), starts.get(b"r", 0), starts.get(b"s", 0))
     return placed + terminal.restoring("hyperlink")
 
 
-def _start_of(terminal: Terminal, x: int, y: int) -> int:
+def _start_of(terminal: EmulatedTerminal, x: int, y: int) -> int:
     """Return the column in which the character that covers `x` starts."""
     return x - 1 if x > 0 and terminal.wide(terminal.ref(x, y)) == g.CellWide.SPACER_TAIL else x
 
@@ -235,11 +235,11 @@ def _move(y: int, x: int) -> bytes:
     return b"\x1b[%d;%dH" % (max(y, 0) + 1, max(x, 0) + 1)
 
 
-def _style(terminal: Terminal) -> bytes:
+def _style(terminal: EmulatedTerminal) -> bytes:
     return b"\x1b[%d q" % terminal.render.cursor_style()
 
 
-def _keyboard(clone: Terminal | None) -> bytes:
+def _keyboard(clone: EmulatedTerminal | None) -> bytes:
     """Return the stack of keyboard flags of the clone's screen, read by popping it."""
     if clone is None:
         return b""

@@ -40,7 +40,7 @@ _SGR = re.compile(r"(\x1b\[[0-9;:]*m)")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
-class View:
+class ScreenView:
     """Draws `screen` on a terminal of `cols` by `rows`. One screen has one view: it takes the changes."""
 
     _place: bytes

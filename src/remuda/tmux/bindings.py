@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from remuda.errors import InvalidOptions
@@ -112,29 +112,16 @@ def _key(key: str) -> str:
 # ── popup and status line ──
 
 
-def popup_words(
-    client: str,
-    program: Sequence[str],
-    version: str,
-    *,
-    width: str = "80%",
-    height: str = "80%",
-    title: str = "",
-    cwd: str = "",
-    env: Mapping[str, str] | None = None,
-) -> list[str]:
+def popup_words(client: str, program: Sequence[str], version: str, *, title: str = "") -> list[str]:
     """Return the command that shows a program in a popup, and ends with that program.
 
     No shell reads the program's words. Raises if the server is too old for popups.
     """
     check_version(version, POPUPS, "a popup")
-    words = ["display-popup", "-E", "-c", client, "-w", width, "-h", height]
+    words = ["display-popup", "-E", "-c", client, "-w", "80%", "-h", "80%"]
     if title and parse_version(version) >= (3, 3):
         words += ["-T", literal(f" {title} ")]
-    if cwd:
-        words += ["-d", literal(cwd)]
-    # env(1), because a single word would go to a shell, and 3.2 has no option for the environment.
-    return [*words, "--", "env", *(f"{name}={value}" for name, value in (env or {}).items()), *program]
+    return [*words, "--", "env", *program]  # env(1), because a single word would go to a shell
 
 
 def segment(waiting: int | None, age: float | None = None, *, styled: bool = True) -> str:

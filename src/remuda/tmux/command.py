@@ -43,7 +43,7 @@ _GONE: Final = (
 _MISMATCH: Final = ("protocol version mismatch", "server version is too old")
 
 
-class Done(NamedTuple):
+class TmuxResult(NamedTuple):
     code: int
     output: bytes
     complaint: str
@@ -175,7 +175,7 @@ def installed_version(env: Mapping[str, str] | None = None) -> str:
 
 def run(
     words: Sequence[str], env: Mapping[str, str], *, stdin: bytes = b"", timeout: float | None = TIMEOUT
-) -> Done:
+) -> TmuxResult:
     """Run a program to its end, with `stdin` as its input. It is killed after `timeout` seconds."""
     pipes = [os.pipe() for _ in range(3)]
     (stdin_read, stdin_write), (out_read, out_write), (err_read, err_write) = pipes
@@ -196,7 +196,7 @@ def run(
     if not in_time:
         raise WaitTimeout(f"tmux did not answer within {timeout:g} seconds")
     output, complaint = pipes_io.outputs.values()
-    return Done(code, bytes(output), complaint.decode("utf-8", "replace"))
+    return TmuxResult(code, bytes(output), complaint.decode("utf-8", "replace"))
 
 
 def _close(fds: Iterable[int]) -> None:

@@ -26,7 +26,7 @@ _CLIENT_FIELDS: Final = (
 _FORM: Final = "remuda-trail-1"
 
 
-class Client(NamedTuple):
+class TmuxClient(NamedTuple):
     """A terminal attached to the server, and what it shows."""
 
     name: str
@@ -39,14 +39,16 @@ class Client(NamedTuple):
     is_zoomed: bool
 
 
-def _client_of(row: Sequence[str]) -> Client:
+def _client_of(row: Sequence[str]) -> TmuxClient:
     name, pid, control, activity, session, window, pane, zoomed = row
-    return Client(
+    return TmuxClient(
         name, int(pid or 0), control == "1", int(activity or 0), session, window, pane, zoomed == "1"
     )
 
 
-def choose_client(clients: Sequence[Client], *, name: str | None = None, pane: Pane | None = None) -> Client:
+def choose_client(
+    clients: Sequence[TmuxClient], *, name: str | None = None, pane: Pane | None = None
+) -> TmuxClient:
     """Return the client that a command of the user is for.
 
     That is the client of that name; else one that shows the caller's pane; else one whose session has the
@@ -66,16 +68,16 @@ def choose_client(clients: Sequence[Client], *, name: str | None = None, pane: P
     return max(showing or near or humans, key=lambda client: client.activity)
 
 
-class View(NamedTuple):
+class ServerView(NamedTuple):
     """A server at one moment: its panes, and which client shows what."""
 
     snapshot: Snapshot
-    clients: list[Client]
+    clients: list[TmuxClient]
 
 
-def take_view(tmux: Tmux) -> View:
+def take_view(tmux: Tmux) -> ServerView:
     panes, clients = tmux.tables((["list-panes", "-a"], FIELDS), (["list-clients"], _CLIENT_FIELDS))
-    return View(snapshot_of(tmux.address, panes), [_client_of(row) for row in clients])
+    return ServerView(snapshot_of(tmux.address, panes), [_client_of(row) for row in clients])
 
 
 class Jump(NamedTuple):
@@ -93,7 +95,7 @@ def jump(
     *,
     client: str | None = None,
     from_pane: str | None = None,
-    view: View | None = None,
+    view: ServerView | None = None,
 ) -> Jump:
     """Show the pane `target` (`%12`) to a client, and remember in `folder` where that client was.
 
@@ -142,7 +144,7 @@ def go_back(
     return Jump(who.name, pane, place, has_moved)
 
 
-def _pane(view: View, target: str) -> Pane:
+def _pane(view: ServerView, target: str) -> Pane:
     pane = view.snapshot.panes.get(target)
     if pane is None:
         raise TmuxTargetGone(f"pane {target} no longer exists on this tmux server")
@@ -170,7 +172,7 @@ def _nearest_left(snapshot: Snapshot, trail: Trail) -> Pane | None:
     return next((pane for pane in (exact, *in_window, *in_session) if pane is not None), None)
 
 
-def steps(who: Client, pane: Pane, place: Place, *, zoom: bool) -> list[list[str]]:
+def steps(who: TmuxClient, pane: Pane, place: Place, *, zoom: bool) -> list[list[str]]:
     """Return the commands that show a pane to a client. The first only fails if the pane is gone.
 
     `zoom`: zoom the window, because selecting another pane of it ends the zoom.
@@ -208,7 +210,7 @@ class Trail(NamedTuple):
     target: str
 
 
-def next_trail(trail: Trail | None, client: Client, server_pid: int, target: str) -> Trail:
+def next_trail(trail: Trail | None, client: TmuxClient, server_pid: int, target: str) -> Trail:
     if trail is not None and client.pane_id == trail.target:
         return trail._replace(target=target)
     return Trail(

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable
 from remuda.agents.prompting import Choice, Composer, ComposerKind, PromptProtocol
 
 from .account import Account
-from .policy import Rules
+from .message_policy import Rules
 from .readiness import DRAW_TIMEOUT, Look, Readiness, readiness
-from .terminal import Caller, Terminal
+from .turn_terminal import Caller, TurnTerminal
 
 log = logging.getLogger("remuda.turns")
 
@@ -28,7 +28,7 @@ class Approach:
 
     def __init__(
         self,
-        terminal: Terminal,
+        terminal: TurnTerminal,
         prompts: PromptProtocol,
         account: Account,
         rules: Rules,

@@ -21,9 +21,8 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from remuda.agents.base import PasteTransport
-from remuda.agents.calling import CallRefused, ChannelLost, PromptCall
 from remuda.agents.events import AgentEvent, Failure, PromptSubmitted, TurnFailed, TurnStopped
-from remuda.agents.prompting import Carried, Past, PromptProtocol
+from remuda.agents.prompting import CallRefused, Carried, ChannelLost, Past, PromptCall, PromptProtocol
 from remuda.agents.state import RESTING, WAITING, WORKING, State
 from remuda.errors import InboxBusy, InputError, NotSafe, RemudaError
 from remuda.inbox.consumer import Ahead, Consumer, Leased
@@ -34,10 +33,10 @@ from .account import Account
 from .approach import Approach
 from .following import InFlight
 from .interruption import AGAIN_INTERVAL, Interruption
-from .policy import Action, Decision, Rules, decide, decide_once, decide_unwanted
+from .message_policy import MessageAction, MessageDecision, Rules, decide, decide_once, decide_unwanted
 from .readiness import Readiness, Step
-from .terminal import Caller, Terminal
 from .turn import End, Fact, Outcome, Turn, stop_document
+from .turn_terminal import Caller, TurnTerminal
 
 log = logging.getLogger("remuda.turns")
 
@@ -55,7 +54,7 @@ _KNOWN_TURNS = 64
 class Driver:
     def __init__(
         self,
-        terminal: Terminal,
+        terminal: TurnTerminal,
         prompts: PromptProtocol,
         consumer: Consumer,
         account: Account,
@@ -192,7 +191,7 @@ class Driver:
         if found != "in flight":
             self._unwanted.discard(message)
         if found == "dropped":
-            self._announce_end(message, str(End.CANCELLED), str(Action.DROP), UNWANTED, {})
+            self._announce_end(message, str(End.CANCELLED), str(MessageAction.DROP), UNWANTED, {})
         flight = self._in_flight
         if flight is not None and flight.leased.id == message:
             self._interrupt(flight)
@@ -470,7 +469,7 @@ class Driver:
         self._rules = replace(self._rules, once=self._rules.single_try)
         log.info("message %s ended: %s, %s", leased.id, outcome.end, decision.action)
         if decision.account_waits:
-            self._limited = decision.action is Action.NACK
+            self._limited = decision.action is MessageAction.NACK
             self._limit_account(decision)
         await self._do(self._carry_out, leased, outcome, decision)
         self._unwanted.discard(leased.id)
@@ -482,23 +481,23 @@ class Driver:
         self._announce_end(leased.id, str(outcome.end), str(decision.action), decision.reason, facts)
         await self._do(self._consumer.tidy)
 
-    def _limit_account(self, decision: Decision) -> None:
+    def _limit_account(self, decision: MessageDecision) -> None:
         try:
             self._account.limit(time.time() + decision.delay, decision.reason)
         except (OSError, RemudaError) as error:  # other keepers will hit the limit themselves
             log.error("cannot save the account's rate limit: %s", error)
 
-    def _carry_out(self, leased: Leased, outcome: Outcome, decision: Decision) -> None:
+    def _carry_out(self, leased: Leased, outcome: Outcome, decision: MessageDecision) -> None:
         facts = {"end": str(outcome.end), **outcome.facts}
         consumer = self._consumer
         if outcome.failure is not None:
             facts["failure"] = str(outcome.failure)
         consumer.note(leased, "ended", **facts)
-        if decision.action is Action.ACK:
+        if decision.action is MessageAction.ACK:
             consumer.acknowledge(leased, outcome.text, **outcome.facts)
-        elif decision.action is Action.NACK:
+        elif decision.action is MessageAction.NACK:
             consumer.give_back(leased, decision.delay, decision.reason, counts=decision.counts)
-        elif decision.action is Action.DROP:
+        elif decision.action is MessageAction.DROP:
             consumer.drop(leased, decision.reason)
         else:
             consumer.bury(leased, decision.reason)

@@ -19,10 +19,10 @@ from remuda.inbox.consumer import Leased
 
 from .approach import Approach
 from .interruption import SETTLE, Interruption, wipe
-from .policy import Rules
+from .message_policy import Rules
 from .readiness import Step
-from .terminal import Terminal
 from .turn import End, Fact, Outcome, Turn
+from .turn_terminal import TurnTerminal
 
 SUBMIT_TIMEOUT = 10.0
 _SUBMIT_BYTES_PER_SECOND = 100_000
@@ -64,7 +64,7 @@ class InFlight:
         leased: Leased,
         turn: Turn,
         *,
-        terminal: Terminal,
+        terminal: TurnTerminal,
         prompts: PromptProtocol,
         paste: PasteTransport | None,
         interrupt: Callable[[], None],

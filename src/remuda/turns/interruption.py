@@ -12,7 +12,7 @@ from remuda.agents.base import PasteTransport
 from remuda.agents.prompting import Composer, ComposerKind, PromptProtocol
 from remuda.agents.state import RESTING
 
-from .terminal import Terminal
+from .turn_terminal import TurnTerminal
 
 AGAIN_INTERVAL = 1.0
 _MOST_PRESSES = 5
@@ -26,7 +26,7 @@ Wait = Callable[[float | None], Awaitable[None]]
 class Interruption:
     """Can be requested at any time; `press` does what is possible now."""
 
-    def __init__(self, terminal: Terminal, interrupt: Callable[[], None]) -> None:
+    def __init__(self, terminal: TurnTerminal, interrupt: Callable[[], None]) -> None:
         self._terminal = terminal
         self._interrupt = interrupt
         self._pressed_at: float | None = None
@@ -103,7 +103,7 @@ class Presses:
 
 
 async def wipe(
-    terminal: Terminal,
+    terminal: TurnTerminal,
     prompts: PromptProtocol,
     paste: PasteTransport,
     prompt: str,

@@ -41,7 +41,7 @@ USAGE_UNKNOWN = "usage unknown: the transcript does not have the agent's last me
 _Stop = TurnStopped | TurnFailed | TurnHalted
 
 
-class Stage(StrEnum):
+class TurnStage(StrEnum):
     WRITTEN = "written"
     SUBMITTED = "submitted"
     RECORDED = "recorded"
@@ -100,7 +100,7 @@ class Turn:
         running: Iterable[str] = (),
     ) -> None:
         self.prompt = prompt
-        self.stage = Stage.WRITTEN
+        self.stage = TurnStage.WRITTEN
         self.prompt_id: str | None = None
         self.mixed = False
         """Whether the agent got this prompt together with other text."""
@@ -135,11 +135,11 @@ class Turn:
 
     @property
     def submitted(self) -> bool:
-        return self.stage in (Stage.SUBMITTED, Stage.RECORDED)
+        return self.stage in (TurnStage.SUBMITTED, TurnStage.RECORDED)
 
     @property
     def recorded(self) -> bool:
-        return self.stage is Stage.RECORDED
+        return self.stage is TurnStage.RECORDED
 
     @property
     def expected(self) -> str:
@@ -178,7 +178,7 @@ class Turn:
         )
 
     def take(self, event: AgentEvent) -> list[Fact]:
-        if self.stage is Stage.ENDED or (self.overtaken and not self._is_late_record(event)):
+        if self.stage is TurnStage.ENDED or (self.overtaken and not self._is_late_record(event)):
             return []
         match event:
             case PromptSubmitted():
@@ -227,7 +227,7 @@ class Turn:
             self.mixed = self.mixed or self._prompts.holds(event.prompt, self._carried.reported)
             self._others |= {event.prompt_id} - {None}
             return []
-        self.stage = Stage.SUBMITTED
+        self.stage = TurnStage.SUBMITTED
         if event.prompt_id not in self._others:  # else it is queued after that turn, and has its id
             self.prompt_id = event.prompt_id
             self._ids.add(event.prompt_id)
@@ -314,7 +314,7 @@ class Turn:
         if not self._is_recorded_by(event):
             return []
         facts = []
-        if self.stage is Stage.WRITTEN:  # no hook reported it: hooks are off, or late
+        if self.stage is TurnStage.WRITTEN:  # no hook reported it: hooks are off, or late
             facts = [
                 Fact(
                     "submitted",
@@ -324,8 +324,8 @@ class Turn:
         if self.prompt_id is None:
             self.prompt_id = event.prompt_id
             self._ids.add(event.prompt_id)
-        if self.stage is not Stage.RECORDED:
-            self.stage = Stage.RECORDED
+        if self.stage is not TurnStage.RECORDED:
+            self.stage = TurnStage.RECORDED
             facts.append(Fact("recorded", {"session_id": event.conversation}))
         return facts
 
@@ -338,8 +338,8 @@ class Turn:
             return []
         word = self._command_word
         facts: list[Fact] = []
-        if self.stage is Stage.WRITTEN and event.name in (word, ""):
-            self.stage, self._last = Stage.SUBMITTED, event
+        if self.stage is TurnStage.WRITTEN and event.name in (word, ""):
+            self.stage, self._last = TurnStage.SUBMITTED, event
             facts = [Fact("submitted", {"by": "hook" if event.confirmed else "transcript"})]
         if self.submitted and event.finished:
             self._last = event
@@ -349,13 +349,13 @@ class Turn:
 
     def opened_dialog(self) -> list[Fact]:
         """Note that a dialog opened after the prompt was typed. A command that opens one has run."""
-        if not self._command or self.stage is not Stage.WRITTEN:
+        if not self._command or self.stage is not TurnStage.WRITTEN:
             return []
         self.end(Outcome(End.ANSWERED, "", facts={"command": True, "dialog": True}))
         return [Fact("submitted", {"by": "dialog"})]
 
     def _on_unknown(self, event: CommandUnknown) -> None:
-        is_open = self.stage is Stage.WRITTEN or self._called
+        is_open = self.stage is TurnStage.WRITTEN or self._called
         if self._command and is_open and event.name == self._command_word:
             self.finish(End.REFUSED, f"the agent has no command /{event.name}")
 
@@ -420,7 +420,7 @@ class Turn:
             self.end(Outcome(End.ANSWERED, self.said, facts=facts))
 
     def end(self, outcome: Outcome) -> None:
-        self.outcome, self.stage = outcome, Stage.ENDED
+        self.outcome, self.stage = outcome, TurnStage.ENDED
 
     def _answer_facts(self, stopped: TurnStopped) -> dict[str, Any]:
         facts: dict[str, Any] = {"session_id": stopped.conversation, "prompt_id": self.prompt_id}

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from remuda.testing.scripted_agent.agent_flags import AgentFlags, UsageError, parse
+from remuda.testing.scripted_agent.agent_loop import Future, Loop, LoopTask
 from remuda.testing.scripted_agent.composer import (
-    Composer,
-    Prompt,
     ShellCommand,
     SlashCommand,
     Submission,
+    SubmittedPrompt,
+    TextBox,
     meaning_of,
 )
-from remuda.testing.scripted_agent.keys import Answered, Decoder, Input, Key, Pasted, Typed
-from remuda.testing.scripted_agent.layout import Block, View, clip, text_width, wrap
-from remuda.testing.scripted_agent.loop import Future, Loop, Task
-from remuda.testing.scripted_agent.options import Options, UsageError, parse
-from remuda.testing.scripted_agent.screen import FullScreen, Inline, Screen
+from remuda.testing.scripted_agent.layout import Block, ConversationView, clip, text_width, wrap
+from remuda.testing.scripted_agent.painter import FullScreen, Inline, Painter
+from remuda.testing.scripted_agent.terminal_keys import Decoder, Input, KeyPress, Pasted, QueryAnswered, Typed
 from remuda.testing.scripted_agent.tool import decide
-from remuda.testing.scripted_agent.transcript import slug
+from remuda.testing.scripted_agent.transcript_file import slug
 
 
 def typed(text: str) -> list[Input]:
@@ -29,25 +29,28 @@ def typed(text: str) -> list[Input]:
 
 
 STREAMS: list[tuple[bytes, list[Input]]] = [
-    (b"ab\r", [*typed("ab"), Key("enter")]),
+    (b"ab\r", [*typed("ab"), KeyPress("enter")]),
     ("é日".encode(), typed("é日")),
     (
         b"\x1b[A\x1b[B\x1bOC\x1b[1;5D\x1b[Z\x1b[3~",
-        [Key(k) for k in ("up", "down", "right", "left", "backtab", "delete")],
+        [KeyPress(k) for k in ("up", "down", "right", "left", "backtab", "delete")],
     ),
-    (b"\x1b[200~a\nb\x1b[A\x1b[201~\r", [Pasted("a\nb"), Key("enter")]),
-    (b"\x1b[200~a\x1b[201~\x15!b\x1b[201~\r", [Pasted("a"), Key("ctrl-u"), *typed("!b"), Key("enter")]),
+    (b"\x1b[200~a\nb\x1b[A\x1b[201~\r", [Pasted("a\nb"), KeyPress("enter")]),
+    (
+        b"\x1b[200~a\x1b[201~\x15!b\x1b[201~\r",
+        [Pasted("a"), KeyPress("ctrl-u"), *typed("!b"), KeyPress("enter")],
+    ),
     (
         b"\x1b[?62;22c\x1b[?5u\x1b[?2026;2$yx",
-        [Answered("attributes"), Answered("kitty"), Answered("other"), Typed("x")],
+        [QueryAnswered("attributes"), QueryAnswered("kitty"), QueryAnswered("other"), Typed("x")],
     ),
-    (b"\x1bP>|term 1\x1b\\\x1b]7501;on\x07x", [Answered("version"), Answered("other"), Typed("x")]),
+    (b"\x1bP>|term 1\x1b\\\x1b]7501;on\x07x", [QueryAnswered("version"), QueryAnswered("other"), Typed("x")]),
     (b"\x1b[<0;10;5Mx\x1b[I\x1b[Oy\x1b[M !!z", typed("xyz")),
     (
         b"\x1b[27u\x1b[13u\x1b[99;5u\x1b[13;2u\x1b[97u",
-        [Key("esc"), Key("enter"), Key("ctrl-c"), Key("newline"), Typed("a")],
+        [KeyPress("esc"), KeyPress("enter"), KeyPress("ctrl-c"), KeyPress("newline"), Typed("a")],
     ),
-    (b"\x03\x04\x7f\n\x1b\r", [Key(k) for k in ("ctrl-c", "ctrl-d", "backspace", "newline", "newline")]),
+    (b"\x03\x04\x7f\n\x1b\r", [KeyPress(k) for k in ("ctrl-c", "ctrl-d", "backspace", "newline", "newline")]),
 ]
 
 
@@ -63,8 +66,8 @@ def test_lone_escape_is_a_key_once_nothing_follows() -> None:
     decoder = Decoder()
     assert list(decoder.feed(b"\x1b")) == []
     assert decoder.holds_escape
-    assert list(decoder.flush()) == [Key("esc")]
-    assert list(decoder.feed(b"\x1b\x1b[A")) == [Key("esc"), Key("up")]
+    assert list(decoder.flush()) == [KeyPress("esc")]
+    assert list(decoder.feed(b"\x1b\x1b[A")) == [KeyPress("esc"), KeyPress("up")]
 
 
 def test_unfinished_paste_is_held() -> None:
@@ -79,18 +82,18 @@ def test_unfinished_paste_is_held() -> None:
 @pytest.mark.parametrize(
     ("text", "meaning"),
     [
-        ("hello", Prompt("hello")),
+        ("hello", SubmittedPrompt("hello")),
         ("!ls -l", ShellCommand("ls -l")),
-        (" !ls", Prompt(" !ls")),
-        ("\n!ls", Prompt("\n!ls")),
-        ("!", Prompt("!")),
+        (" !ls", SubmittedPrompt(" !ls")),
+        ("\n!ls", SubmittedPrompt("\n!ls")),
+        ("!", SubmittedPrompt("!")),
         ("/clear", SlashCommand("clear", "")),
         (" \n/clear", SlashCommand("clear", "")),
         ("/model opus now", SlashCommand("model", "opus now")),
-        ("/tmp/foo bar", Prompt("/tmp/foo bar")),
-        (".\n/cost", Prompt(".\n/cost")),
-        ("/ x", Prompt("/ x")),
-        ("#note &more ?", Prompt("#note &more ?")),
+        ("/tmp/foo bar", SubmittedPrompt("/tmp/foo bar")),
+        (".\n/cost", SubmittedPrompt(".\n/cost")),
+        ("/ x", SubmittedPrompt("/ x")),
+        ("#note &more ?", SubmittedPrompt("#note &more ?")),
     ],
 )
 def test_first_characters_decide_the_meaning(text: str, meaning: Submission) -> None:
@@ -98,7 +101,7 @@ def test_first_characters_decide_the_meaning(text: str, meaning: Submission) -> 
 
 
 def test_bang_is_plain_in_an_argument() -> None:
-    assert meaning_of("!ls", shell=False) == Prompt("!ls")
+    assert meaning_of("!ls", shell=False) == SubmittedPrompt("!ls")
 
 
 @pytest.mark.parametrize(
@@ -118,14 +121,14 @@ def test_bang_is_plain_in_an_argument() -> None:
     ],
 )
 def test_box_is_edited_by_keys(keys: str, text: str, cursor: int) -> None:
-    composer = Composer()
+    composer = TextBox()
     for given in Decoder().feed(keys.encode()):
         assert composer.take(given) is None
     assert (composer.text, composer.cursor) == (text, cursor)
 
 
 def test_submission_is_stripped_at_its_end_and_remembered() -> None:
-    composer = Composer()
+    composer = TextBox()
     taken = [composer.take(given) for given in Decoder().feed(b"  one \rtwo\r \r\x1b[A\x1b[A")]
     assert [text for text in taken if text is not None] == ["  one", "two"]
     assert composer.text.strip() in ("one", "two", "")
@@ -158,8 +161,10 @@ def test_widths_count_columns() -> None:
 
 
 @pytest.mark.parametrize("screen", [FullScreen(), Inline()], ids=["full", "inline"])
-def test_screen_writes_only_what_changed(screen: Screen) -> None:
-    view = View(header=["header"], blocks=[Block("said", "❯ ")], box="draft", cursor=5, footer="footer")
+def test_screen_writes_only_what_changed(screen: Painter) -> None:
+    view = ConversationView(
+        header=["header"], blocks=[Block("said", "❯ ")], box="draft", cursor=5, footer="footer"
+    )
     assert "draft" in screen.paint(view, 30, 10)
     assert screen.paint(view, 30, 10) == ""
     view.footer = "other"
@@ -234,23 +239,23 @@ def test_rules_and_mode_decide(rules: dict[str, list[str]], mode: str, decision:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["hello"], Options(prompt="hello")),
-        (["--model", "sonnet", "hi"], Options(model="claude-sonnet-5-5", prompt="hi")),
-        (["--permission-mode=manual"], Options(mode="default")),
-        (["--setting-sources", ""], Options(setting_sources=())),
-        (["--setting-sources="], Options(setting_sources=())),
+        (["hello"], AgentFlags(prompt="hello")),
+        (["--model", "sonnet", "hi"], AgentFlags(model="claude-sonnet-5-5", prompt="hi")),
+        (["--permission-mode=manual"], AgentFlags(mode="default")),
+        (["--setting-sources", ""], AgentFlags(setting_sources=())),
+        (["--setting-sources="], AgentFlags(setting_sources=())),
         (
             ["--allowedTools", "Bash(git:*) Read", "--", "hi"],
-            Options(allowed_tools=["Bash(git:*)", "Read"], prompt="hi"),
+            AgentFlags(allowed_tools=["Bash(git:*)", "Read"], prompt="hi"),
         ),
-        (["--allowedTools", "Read", "swallowed"], Options(allowed_tools=["Read", "swallowed"])),
-        (["--resume", "abc", "hi"], Options(resume="abc", prompt="hi")),
-        (["-c", "hi"], Options(continues=True, prompt="hi")),
-        (["--verbose", "--mcp-config", "a", "b", "--effort", "high", "hi"], Options(prompt="hi")),
-        (["--", "--not-a-flag"], Options(prompt="--not-a-flag")),
+        (["--allowedTools", "Read", "swallowed"], AgentFlags(allowed_tools=["Read", "swallowed"])),
+        (["--resume", "abc", "hi"], AgentFlags(resume="abc", prompt="hi")),
+        (["-c", "hi"], AgentFlags(continues=True, prompt="hi")),
+        (["--verbose", "--mcp-config", "a", "b", "--effort", "high", "hi"], AgentFlags(prompt="hi")),
+        (["--", "--not-a-flag"], AgentFlags(prompt="--not-a-flag")),
     ],
 )
-def test_command_line_is_read_as_the_real_one(words: list[str], expected: Options) -> None:
+def test_command_line_is_read_as_the_real_one(words: list[str], expected: AgentFlags) -> None:
     assert parse(words) == expected
 
 
@@ -272,7 +277,7 @@ def test_task_is_thrown_at_where_it_waits() -> None:
             seen.append(repr(error))
 
     never: Future[None] = Future()
-    task = Task(work(never))
+    task = LoopTask(work(never))
     task.throw(KeyError("esc"))
     assert task.done
     never.set(None)

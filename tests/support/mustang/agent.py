@@ -11,13 +11,12 @@ from typing import Any, Literal
 
 from remuda.agents.attention import Event
 from remuda.agents.base import Companion, HookChannel, Launch, LaunchContext, SessionTransport
-from remuda.agents.calling import CallAddress
 from remuda.agents.events import Report
 from remuda.agents.headless import Headless
 from remuda.agents.observer import EventObserver
 from remuda.agents.permission import PermissionDecision, PermissionRequest
 from remuda.agents.plain import PlainAgent
-from remuda.agents.prompting import Carried, Choice, Composer, ComposerKind, Past, PromptProtocol
+from remuda.agents.prompting import CallAddress, Carried, Choice, Composer, ComposerKind, Past, PromptProtocol
 from remuda.agents.sources import (
     AgentSources,
     BackgroundJob,

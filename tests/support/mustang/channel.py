@@ -8,10 +8,9 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from remuda.agents.calling import CallAddress, ChannelLost, PromptCall
 from remuda.agents.events import Report
 from remuda.agents.permission import PermissionDecision, PermissionRequest
-from remuda.agents.prompting import Past
+from remuda.agents.prompting import CallAddress, ChannelLost, Past, PromptCall
 
 from .notes import read_note, read_past
 

@@ -131,7 +131,7 @@ def test_many_bad_lines_are_given_up_in_batches_and_the_lock_is_free_between_the
     handed = []
     for _ in range(2):
         with stop_hook.Lock(box.files):
-            inbox = stop_hook.Inbox(box.files)
+            inbox = stop_hook.HookInbox(box.files)
             inbox.open()
             taken = inbox.next_entry()
             handed.append((taken and taken[0].text, inbox.unfinished, len(box.dead())))

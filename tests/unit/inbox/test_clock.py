@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from remuda.inbox.message import make_message
-from remuda.inbox.stop_hook import Clock, Files, Inbox, Lock
+from remuda.inbox.stop_hook import Clock, Files, HookInbox, Lock
 from support.envelopes import put_marked
 
 HOUR = 3600.0
@@ -49,7 +49,7 @@ class Box:
     def take(self) -> bool:
         """Whether something can be handed out now. Each look is a process of its own, as for the hook."""
         with Lock(self.files):
-            inbox = Inbox(self.files, clock=self.clock)
+            inbox = HookInbox(self.files, clock=self.clock)
             try:
                 inbox.open()
                 return inbox.next_entry() is not None

@@ -9,7 +9,7 @@ import pytest
 
 from remuda.inbox import stop_hook
 from remuda.inbox.consumer import Consumer
-from remuda.inbox.stop_hook import Key
+from remuda.inbox.stop_hook import InboxKey
 from support.inbox_box import DAY, OLD, OLD_ID, Box
 
 # ── once ──
@@ -82,7 +82,7 @@ def test_line_of_a_foreign_writer_between_the_look_and_the_write_costs_no_messag
     box.journal.put("first")
     size = box.inbox.stat().st_size
     box.write("quicker\n")
-    secret = Key(box.files.key).secret
+    secret = InboxKey(box.files.key).secret
     box.write(stop_hook.marked_line(secret, b'{"remuda": 1, "id": "a", "prompt": "ours"}', size).decode())
     box.journal.put("last")
     assert box.drain() == ["first", "quicker", "ours", "last"]

@@ -78,7 +78,7 @@ def test_stop_hook_bounds_seconds_and_numbers_as_the_package_does(value: object)
 
 def test_receipt_with_a_number_that_json_does_not_have_is_written_without_it(tmp_path: Any) -> None:
     files = stop_hook.Files(str(tmp_path / "inbox.jsonl"))
-    stop_hook.Inbox(files).receipt("m1", "ended", cost=math.inf, usage={"tokens": [math.nan, 1]})
+    stop_hook.HookInbox(files).receipt("m1", "ended", cost=math.inf, usage={"tokens": [math.nan, 1]})
     line = (tmp_path / "receipts.jsonl").read_text()
     found = json.loads(line, parse_constant=lambda name: pytest.fail(name))
     assert (found["cost"], found["usage"]) == (None, {"tokens": [None, 1]})

@@ -16,7 +16,7 @@ import pytest
 from remuda.inbox import stop_hook
 from remuda.inbox.journal import Inbox
 from remuda.inbox.receipts import trace
-from remuda.inbox.stop_hook import Entry, Key
+from remuda.inbox.stop_hook import Entry, InboxKey
 from support.inbox_box import OLD, OLD_ID, Box
 
 # ── whose envelope it is ──
@@ -70,7 +70,7 @@ def test_marked_line_that_was_changed_has_no_options(box: Box, change: tuple[str
     box.journal.put("x", command=True)
     (line,) = box.lines()
     assert change[0] in line
-    entry = Entry(0, 0, line.replace(*change).strip(), Key(box.files.key))
+    entry = Entry(0, 0, line.replace(*change).strip(), InboxKey(box.files.key))
     assert (entry.fields, entry.distrust) == ({}, "its mark is not of this inbox")
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from remuda.inbox import stop_hook
 from remuda.inbox.journal import Inbox as Journal
-from remuda.inbox.stop_hook import Clock, Files, Inbox, Lock, NotOurFile
+from remuda.inbox.stop_hook import Clock, Files, HookInbox, Lock, NotOurFile
 
 
 class Consumer:
@@ -29,9 +29,9 @@ class Consumer:
         return Clock(now.wall + self.ahead, now.ticks + self.ahead, now.boot)
 
     @contextmanager
-    def inbox(self) -> Iterator[Inbox]:
+    def inbox(self) -> Iterator[HookInbox]:
         with Lock(self.files):
-            inbox = Inbox(self.files, "test", self.clock)
+            inbox = HookInbox(self.files, "test", self.clock)
             try:
                 inbox.open()
                 yield inbox

@@ -36,7 +36,7 @@ class Box:
     def acknowledge(self, position: int) -> None:
         """Everything before this byte, as if it had been handed out and answered."""
         with stop_hook.Lock(self.files):
-            inbox = stop_hook.Inbox(self.files)
+            inbox = stop_hook.HookInbox(self.files)
             inbox.open()
             inbox.queue.done(0, position)
             inbox.queue.save(inbox.reader)
@@ -135,7 +135,7 @@ def test_compact_leaves_a_held_line_that_grew_whole(box: Box) -> None:
     rest = "y" * 200_000
     box.write(f"{rest}\n" + f"{LINE}\n" * 10)
     with stop_hook.Lock(box.files):
-        inbox = stop_hook.Inbox(box.files)
+        inbox = stop_hook.HookInbox(box.files)
         inbox.open()
         inbox.queue.frontier = 210_005
         inbox.queue.save(inbox.reader)
@@ -228,7 +228,7 @@ def test_compact_a_torn_receipt_is_dropped_and_the_next_is_whole(box: Box) -> No
     with (box.folder / "receipts.jsonl").open("a") as receipts:
         receipts.write('{"id": "torn", "sta')
     box.journal.compact()
-    stop_hook.Inbox(box.files).receipt("open", "acked")
+    stop_hook.HookInbox(box.files).receipt("open", "acked")
     assert box.ids("receipts.jsonl") == ["open", "open"]
 
 

@@ -11,7 +11,8 @@ import pytest
 from remuda.agents.claude.hooks import answer_permission, read_hook
 from remuda.agents.claude.registry import read_registry
 from remuda.errors import AlreadyAnswered, InvalidOptions, LocalProtocolError
-from remuda.keeper.asks import Answer, Asks, read_decision
+from remuda.keeper.asks import Asks, read_decision
+from remuda.keeper.hooks import Answer
 
 Told = list[dict[str, Any]]
 

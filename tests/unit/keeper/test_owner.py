@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from remuda.keeper.owner import CUT_SHORT_GRACE, Owner
+from remuda.keeper.owner import CUT_SHORT_GRACE, OwnerWatch
 from remuda.keeper.prefork import FAREWELL
 
 PATIENCE = 30.0
@@ -22,7 +22,9 @@ class Scene:
         self.delivering = True
         self.looked = 0
         self.killed: asyncio.Future[float | None] = asyncio.get_running_loop().create_future()
-        self.owner = Owner(watched, lambda grace, _why: self.killed.set_result(grace), self._look, patience)
+        self.owner = OwnerWatch(
+            watched, lambda grace, _why: self.killed.set_result(grace), self._look, patience
+        )
 
     def _look(self) -> bool:
         self.looked += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 from remuda.keeper.spec import DEFAULT_DRAFT_PATIENCE, ON_ORPHAN
-from remuda.turns.policy import OnOrphan
+from remuda.turns.message_policy import OnOrphan
 from remuda.turns.readiness import DRAFT_PATIENCE
 
 

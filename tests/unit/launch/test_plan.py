@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remuda.launch.run import ECHO_GRACE, IdleRule
+from remuda.launch.launcher import ECHO_GRACE, IdleRule
 
 
 def test_idle_silence_below_its_limit_waits() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from remuda.agents.claude.screen import ClaudeDialogs
-from remuda.oneshot.probe import diagnose, is_silent, question_for_person, unanswerable, waited
+from remuda.oneshot.keeper_probe import diagnose, is_silent, question_for_person, unanswerable, waited
 
 DIALOGS = ClaudeDialogs()
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from remuda.agents.claude.print.messages import TranscriptMessages
+from remuda.agents.claude.print.print_messages import TranscriptMessages
 from remuda.agents.headless import TurnEnd
-from remuda.oneshot.emit import Emitter
-from remuda.oneshot.request import parse
+from remuda.oneshot.emitter import Emitter
+from remuda.oneshot.print_request import parse
 
 STREAM = ["--output-format", "stream-json", "--verbose"]
 PROMPT = {"type": "user", "uuid": "u0", "sessionId": "s", "cwd": "/w", "message": {"content": "hello"}}
@@ -76,7 +76,7 @@ def test_text_in_a_pipe_is_the_answer_and_nothing_else(
 
 def test_json_is_one_line_of_utf8_in_any_locale() -> None:
     code = (
-        "from remuda.oneshot.emit import Emitter; from remuda.oneshot.request import parse;"
+        "from remuda.oneshot.emitter import Emitter; from remuda.oneshot.print_request import parse;"
         "Emitter(parse(['-o', 'json'])).result({'result': '\\xfc \\U0001f600 \\ud800'})"
     )
     env = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "latin-1"}
@@ -97,7 +97,8 @@ NASTY = [
 def test_text_on_a_terminal_has_no_escape_sequences_and_no_control_characters() -> None:
     answer = "".join(NASTY) + "plain\ttext ü\n"
     code = (
-        "import sys; from remuda.oneshot.emit import Emitter; from remuda.oneshot.request import parse;"
+        "import sys; from remuda.oneshot.emitter import Emitter;"
+        "from remuda.oneshot.print_request import parse;"
         "Emitter(parse([])).result({'result': sys.argv[1].encode().decode('unicode_escape')})"
     )
     escaped = answer.encode("unicode_escape").decode()

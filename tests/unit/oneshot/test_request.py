@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from remuda.agents.claude.flags import MANY_VALUES, ONE_VALUE, OPTIONAL_VALUE
-from remuda.agents.claude.print.flags import ALIASES, FLAGS, HIDDEN, TERMINAL, terminal_arguments
+from remuda.agents.claude.print.print_flags import ALIASES, FLAGS, HIDDEN, TERMINAL, terminal_arguments
 from remuda.agents.headless import Handling
 from remuda.cli.print import command
 from remuda.errors import AgentRefused, InvalidOptions
-from remuda.oneshot.request import OWN, OWN_ALIASES, PrintRequest, parse
+from remuda.oneshot.print_request import OWN, OWN_ALIASES, PrintRequest, parse
 from support.print_docs import NOTES, PAGE, filled
 
 VALUES = {"--output-format": ["json"], "--input-format": ["text"], "--permission-prompts": ["none"]}

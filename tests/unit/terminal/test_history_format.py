@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from remuda.terminal import history
-from remuda.terminal.history import (
+from remuda.terminal import history_format
+from remuda.terminal.history_format import (
     MAGIC,
     Begun,
     Gap,
@@ -29,11 +29,11 @@ EVENTS: list[HistoryEvent] = [
 DATA = b"".join(
     [
         MAGIC,
-        history.begun_record(1700000000.5, 80, 24),
+        history_format.begun_record(1700000000.5, 80, 24),
         frame(Kind.OUTPUT, b"one\r\n\x00\xff"),
-        history.resized_record(100, 30),
-        history.gap_record(1 << 40),
-        history.painted_record(b"\x1b[2Jx"),
+        history_format.resized_record(100, 30),
+        history_format.gap_record(1 << 40),
+        history_format.painted_record(b"\x1b[2Jx"),
         frame(Kind.OUTPUT, b""),
     ]
 )
@@ -64,7 +64,11 @@ def test_record_that_is_cut_is_left_out_and_the_rest_is_read() -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [b"\x02\xff\xff\xff\xff", frame(history.Kind.RESIZED, b"xxx"), frame(history.Kind.GAP, b"")],
+    [
+        b"\x02\xff\xff\xff\xff",
+        frame(history_format.Kind.RESIZED, b"xxx"),
+        frame(history_format.Kind.GAP, b""),
+    ],
     ids=["length", "size", "gap"],
 )
 def test_damage_ends_the_file_and_is_told(damage: bytes) -> None:
@@ -80,4 +84,4 @@ def test_file_of_another_kind_is_damaged_and_unknown_records_are_skipped() -> No
 
 
 def test_screen_too_large_for_a_record_is_left_out() -> None:
-    assert history.painted_record(bytes((1 << 20) + 1)) == b""
+    assert history_format.painted_record(bytes((1 << 20) + 1)) == b""

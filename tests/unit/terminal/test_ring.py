@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.terminal.history import PIECE_BYTES, Ring
+from remuda.terminal.history_format import PIECE_BYTES, Ring
 
 
 def test_append_beyond_the_bound_forgets_the_oldest_piece() -> None:

@@ -6,15 +6,15 @@ import re
 
 import pytest
 
-from remuda.terminal.history import Begun, Gap, HistoryEvent, Output, Painted, Resized
-from remuda.terminal.transcript import PlainTranscript, Transcript
+from remuda.terminal.history_format import Begun, Gap, HistoryEvent, Output, Painted, Resized
+from remuda.terminal.history_lines import HistoryLines, PlainTranscript
 
 SGR = re.compile(r"\x1b\[[0-9;:]*m")
 SIZE = Begun(0.0, 20, 4)
 
 
 def lines(*events: HistoryEvent, styled: bool = False, unwrap: bool = True) -> list[str]:
-    transcript = Transcript(styled=styled, unwrap=unwrap)
+    transcript = HistoryLines(styled=styled, unwrap=unwrap)
     found = [*transcript.take(events), *transcript.rest()]
     transcript.close()
     return found
@@ -88,7 +88,7 @@ def test_resize_loses_no_line() -> None:
 
 
 def test_follower_is_given_each_line_once_as_soon_as_it_is_complete() -> None:
-    transcript = Transcript(styled=False, unwrap=True)
+    transcript = HistoryLines(styled=False, unwrap=True)
     seen: list[str] = []
     for i in range(12):
         seen += transcript.take([SIZE, Output(b"0\r\n")] if i == 0 else [Output(b"%d\r\n" % i)])
@@ -101,7 +101,7 @@ def test_follower_is_given_each_line_once_as_soon_as_it_is_complete() -> None:
 
 
 def test_program_that_draws_below_its_cursor_is_followed_by_what_scrolls_off() -> None:
-    transcript = Transcript(styled=False, unwrap=True)
+    transcript = HistoryLines(styled=False, unwrap=True)
     seen = [*transcript.take([SIZE, Output(b"one\r\n> \r\nfooter\x1b[2;3H")]), *transcript.settled()]
     assert seen == []
     seen = [
@@ -153,7 +153,7 @@ def test_no_way_to_clear_a_terminal_takes_lines_out_of_history(clear: bytes) -> 
 
 @pytest.mark.parametrize("clear", [RIS, ERASE, b"\x1b[2J\x1b[H", b"\x1b[H\x1b[J"])
 def test_follower_is_given_what_comes_after_a_clear(clear: bytes) -> None:
-    transcript = Transcript(styled=False, unwrap=True)
+    transcript = HistoryLines(styled=False, unwrap=True)
     seen: list[str] = []
     for data in (b"one\r\ntwo\r\nthree\r\n", clear, b"four\r\n", b"five\r\n"):
         seen += transcript.take([SIZE, Output(data)] if not seen else [Output(data)])
@@ -162,7 +162,7 @@ def test_follower_is_given_what_comes_after_a_clear(clear: bytes) -> None:
 
 
 def test_prompt_that_erases_below_itself_gives_no_line_twice() -> None:
-    transcript = Transcript(styled=False, unwrap=True)
+    transcript = HistoryLines(styled=False, unwrap=True)
     seen = [*transcript.take([SIZE, Output(b"one\r\n\r\n\x1b[J$ ")]), *transcript.settled()]
     seen += [*transcript.take([Output(b"\r\x1b[J$ two\r\n")]), *transcript.settled()]
     assert seen == ["one", "", "$ two"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from remuda.terminal.ghostty import GhosttyScreen
 from remuda.terminal.reports import Area, MouseTranslator
 from remuda.terminal.screen import ClipboardWritten, NotificationShown
-from remuda.terminal.view import LEAVE, View, bar_text
+from remuda.terminal.view import LEAVE, ScreenView, bar_text
 
 COLS, ROWS = 20, 6
 BAR = ("work", "idle")
@@ -24,7 +24,7 @@ class Attached:
     def __init__(self, cols: int = COLS, rows: int = ROWS + 1, *, bar: bool = True) -> None:
         self.session = GhosttyScreen(COLS, ROWS)
         self.outer = GhosttyScreen(cols, rows)
-        self.view = View(self.session, cols, rows, bar=bar)
+        self.view = ScreenView(self.session, cols, rows, bar=bar)
         self.outer.feed(self.view.enter())
         self.draw()
 
@@ -416,7 +416,7 @@ def test_leave_restores_main_screen_and_cursor_and_comes_once() -> None:
     session, outer = GhosttyScreen(COLS, ROWS), GhosttyScreen(COLS, ROWS)
     outer.feed(b"shell$ \x1b[?1049h\x1b[?1049l")
     fresh = (outer.lines(), outer.cursor, outer.modes)
-    view = View(session, COLS, ROWS, bar=True)
+    view = ScreenView(session, COLS, ROWS, bar=True)
     assert view.leave() == b""
     outer.feed(view.enter())
     session.feed(b"\x1b[?25l\x1b[?1003h\x1b[>1u\x1b[4 q\x1b[?1049htext")

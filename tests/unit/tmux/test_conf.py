@@ -185,11 +185,9 @@ def test_segment_styled_ends_in_the_default_style() -> None:
 
 
 def test_popup_words_pass_the_program_as_it_is_and_escape_what_is_a_format() -> None:
-    found = popup_words(
-        "/dev/pts/1", ["prog", "a b"], "3.3a", title="#1", cwd="/a/#{x}", env={"A": "1 2"}, width="50%"
-    )
-    start = ["display-popup", "-E", "-c", "/dev/pts/1", "-w", "50%", "-h", "80%", "-T", " ##1 "]
-    assert found == [*start, "-d", "/a/##{x}", "--", "env", "A=1 2", "prog", "a b"]
+    words = popup_words("/dev/pts/1", ["prog", "a b"], "3.3a", title="#1")
+    start = ["display-popup", "-E", "-c", "/dev/pts/1", "-w", "80%", "-h", "80%", "-T", " ##1 "]
+    assert words == [*start, "--", "env", "prog", "a b"]
 
 
 def test_popup_words_of_an_older_tmux_have_no_title_or_are_refused() -> None:

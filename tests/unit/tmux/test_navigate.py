@@ -8,14 +8,14 @@ import pytest
 
 from remuda.errors import InvalidOptions, NoTmuxClient
 from remuda.tmux.address import Address
-from remuda.tmux.navigate import Client, Trail, TrailFile, best_place, choose_client, next_trail, steps
+from remuda.tmux.navigate import TmuxClient, Trail, TrailFile, best_place, choose_client, next_trail, steps
 from remuda.tmux.panes import Pane, Place, check_pane
 
 ADDRESS = Address("/somewhere/default")
 
 
-def client(name: str, activity: int = 0, session: str = "$0", pane: str = "%0", **more: bool) -> Client:
-    return Client(
+def client(name: str, activity: int = 0, session: str = "$0", pane: str = "%0", **more: bool) -> TmuxClient:
+    return TmuxClient(
         name, 100, more.get("control", False), activity, session, "@0", pane, more.get("zoomed", False)
     )
 

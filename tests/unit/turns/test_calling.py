@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from remuda.agents.calling import CallRefused, ChannelLost, PromptCall
 from remuda.agents.events import (
     AgentEvent,
     MessageRecorded,
@@ -18,14 +17,22 @@ from remuda.agents.events import (
     TurnRecorded,
     TurnStopped,
 )
-from remuda.agents.prompting import Carried, Composer, ComposerKind, Past
+from remuda.agents.prompting import (
+    CallRefused,
+    Carried,
+    ChannelLost,
+    Composer,
+    ComposerKind,
+    Past,
+    PromptCall,
+)
 from remuda.agents.state import State
 from remuda.inbox.consumer import Consumer
 from remuda.inbox.journal import Inbox
 from remuda.inbox.receipts import Trace, follow
 from remuda.turns.account import Account
 from remuda.turns.driver import Driver
-from remuda.turns.policy import Rules
+from remuda.turns.message_policy import Rules
 from remuda.turns.readiness import Look, Step, readiness
 from remuda.turns.turn import End, Turn
 from support.messages import stages, step

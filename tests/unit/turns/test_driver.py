@@ -12,7 +12,7 @@ from remuda.inbox.consumer import Consumer
 from remuda.inbox.journal import Inbox
 from remuda.turns.account import Account
 from remuda.turns.driver import Driver
-from remuda.turns.policy import Rules
+from remuda.turns.message_policy import Rules
 from support.heimdall_client import PATIENCE
 from support.still_session import StillSession
 

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.agents.events import Failure
-from remuda.turns.policy import (
+from remuda.turns.message_policy import (
     FIRST_DELAY,
     LONGEST_DELAY,
     LONGEST_LIMIT,
-    Action,
-    Decision,
+    MessageAction,
+    MessageDecision,
     OnOrphan,
     backoff,
     decide,
@@ -27,7 +27,7 @@ from remuda.turns.turn import End, Outcome
 POLICIES: tuple[OnOrphan, ...] = get_args(OnOrphan)
 
 
-def act(outcome: Outcome, on_orphan: OnOrphan = "deadletter", attempt: int = 1) -> Action:
+def act(outcome: Outcome, on_orphan: OnOrphan = "deadletter", attempt: int = 1) -> MessageAction:
     return decide(outcome, attempt, on_orphan, 0.5).action
 
 
@@ -35,35 +35,35 @@ def act(outcome: Outcome, on_orphan: OnOrphan = "deadletter", attempt: int = 1) 
 @pytest.mark.parametrize(
     ("outcome", "action"),
     [
-        (Outcome(End.ANSWERED, "done"), Action.ACK),
-        (Outcome(End.REFUSED, "no", submitted=False), Action.DEAD),
-        (Outcome(End.REFUSED, "by a hook"), Action.DEAD),
-        (Outcome(End.FAILED, "400", Failure.INVALID), Action.DEAD),
-        (Outcome(End.FAILED, "401", Failure.AUTHENTICATION), Action.DEAD),
-        (Outcome(End.FAILED, "429", Failure.RATE_LIMITED), Action.NACK),
-        (Outcome(End.FAILED, "529", Failure.OVERLOADED), Action.NACK),
-        (Outcome(End.FAILED, "408", Failure.OTHER), Action.NACK),
-        (Outcome(End.INTERRUPTED, "by a human"), Action.DEAD),
-        (Outcome(End.INTERRUPTED, "by a human", submitted=False), Action.DEAD),
-        (Outcome(End.UNSUBMITTED, "nothing heard", submitted=False), Action.DEAD),
-        (Outcome(End.MIXED, "met a draft", submitted=False), Action.NACK),
-        (Outcome(End.DIED, "killed", submitted=False), Action.NACK),
+        (Outcome(End.ANSWERED, "done"), MessageAction.ACK),
+        (Outcome(End.REFUSED, "no", submitted=False), MessageAction.DEAD),
+        (Outcome(End.REFUSED, "by a hook"), MessageAction.DEAD),
+        (Outcome(End.FAILED, "400", Failure.INVALID), MessageAction.DEAD),
+        (Outcome(End.FAILED, "401", Failure.AUTHENTICATION), MessageAction.DEAD),
+        (Outcome(End.FAILED, "429", Failure.RATE_LIMITED), MessageAction.NACK),
+        (Outcome(End.FAILED, "529", Failure.OVERLOADED), MessageAction.NACK),
+        (Outcome(End.FAILED, "408", Failure.OTHER), MessageAction.NACK),
+        (Outcome(End.INTERRUPTED, "by a human"), MessageAction.DEAD),
+        (Outcome(End.INTERRUPTED, "by a human", submitted=False), MessageAction.DEAD),
+        (Outcome(End.UNSUBMITTED, "nothing heard", submitted=False), MessageAction.DEAD),
+        (Outcome(End.MIXED, "met a draft", submitted=False), MessageAction.NACK),
+        (Outcome(End.DIED, "killed", submitted=False), MessageAction.NACK),
     ],
 )
 def test_decide_these_ends_are_the_same_under_every_policy(
-    outcome: Outcome, action: Action, on_orphan: OnOrphan
+    outcome: Outcome, action: MessageAction, on_orphan: OnOrphan
 ) -> None:
     decision = decide(outcome, 1, on_orphan, 0.5)
     assert decision.action is action
-    assert decision.reason == ("" if action is Action.ACK else outcome.text)
+    assert decision.reason == ("" if action is MessageAction.ACK else outcome.text)
 
 
 @pytest.mark.parametrize("end", [End.DIED, End.TIMEOUT])
 def test_decide_what_was_submitted_and_lost_is_left_to_the_policy(end: End) -> None:
     outcome = Outcome(end, "lost")
-    assert act(outcome, "deadletter") is Action.DEAD
-    assert act(outcome, "drop") is Action.DROP
-    assert act(outcome, "retry") is Action.NACK
+    assert act(outcome, "deadletter") is MessageAction.DEAD
+    assert act(outcome, "drop") is MessageAction.DROP
+    assert act(outcome, "retry") is MessageAction.NACK
     assert decide(outcome, 1, "retry", 0.5).counts
 
 
@@ -72,14 +72,16 @@ def test_decide_only_a_limit_of_the_service_costs_no_attempt_and_holds_the_accou
     decision = decide(Outcome(End.FAILED, "no", kind), 1, "retry", 0.5)
     limited = kind in (Failure.RATE_LIMITED, Failure.OVERLOADED)
     assert (decision.account_waits, decision.counts) == (limited, not limited)
-    assert (decision.delay > 0) == (decision.action is Action.NACK)
+    assert (decision.delay > 0) == (decision.action is MessageAction.NACK)
 
 
 def test_decide_every_end_has_a_decision() -> None:
     for end in End:
         for submitted in (True, False):
             for on_orphan in POLICIES:
-                assert decide(Outcome(end, "x", submitted=submitted), 1, on_orphan, 0.5).action in Action
+                assert (
+                    decide(Outcome(end, "x", submitted=submitted), 1, on_orphan, 0.5).action in MessageAction
+                )
 
 
 def test_decide_delay_that_the_service_asked_for_is_kept_and_never_none() -> None:
@@ -97,7 +99,7 @@ def test_decide_delay_that_the_service_asked_for_is_kept_and_never_none() -> Non
 @pytest.mark.parametrize("on_orphan", POLICIES)
 def test_decide_what_was_taken_back_is_dropped(on_orphan: OnOrphan) -> None:
     outcome = Outcome(End.CANCELLED, "no longer wanted", submitted=False)
-    assert decide(outcome, 1, on_orphan, 0.5) == Decision(Action.DROP, "no longer wanted")
+    assert decide(outcome, 1, on_orphan, 0.5) == MessageDecision(MessageAction.DROP, "no longer wanted")
 
 
 def test_decide_unwanted_never_tries_again_and_keeps_every_other_end() -> None:
@@ -106,11 +108,11 @@ def test_decide_unwanted_never_tries_again_and_keeps_every_other_end() -> None:
             outcome = Outcome(end, "x", Failure.RATE_LIMITED, submitted=submitted)
             before = decide(outcome, 1, "retry", 0.5)
             after = decide_unwanted(before, outcome)
-            if before.action is not Action.NACK:
+            if before.action is not MessageAction.NACK:
                 assert after == before
                 continue
             assert (after.action, after.reason) == (
-                Action.DEAD if submitted else Action.DROP,
+                MessageAction.DEAD if submitted else MessageAction.DROP,
                 "taken back; x",
             )
             assert after.account_waits == before.account_waits
@@ -118,7 +120,9 @@ def test_decide_unwanted_never_tries_again_and_keeps_every_other_end() -> None:
 
 def test_decide_once_never_tries_again() -> None:
     for end in End:
-        wanted = {End.ANSWERED: Action.ACK, End.CANCELLED: Action.DROP}.get(end, Action.DEAD)
+        wanted = {End.ANSWERED: MessageAction.ACK, End.CANCELLED: MessageAction.DROP}.get(
+            end, MessageAction.DEAD
+        )
         assert decide_once(Outcome(end, "x", Failure.RATE_LIMITED)).action is wanted
 
 
@@ -134,5 +138,5 @@ def test_backoff_grows_within_its_bounds(attempt: int, jitter: float) -> None:
 def test_failed_a_delay_without_end_is_a_week_at_most(asked: float) -> None:
     outcome = Outcome(End.FAILED, "later", failure=Failure.RATE_LIMITED, retry_after=asked)
     decision = decide(outcome, 1, "deadletter", 0.5)
-    assert (decision.action, decision.account_waits) == (Action.NACK, True)
+    assert (decision.action, decision.account_waits) == (MessageAction.NACK, True)
     assert LONGEST_LIMIT <= decision.delay < LONGEST_LIMIT + 60

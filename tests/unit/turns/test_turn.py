@@ -21,7 +21,7 @@ from remuda.agents.events import (
     TurnRecorded,
     TurnStopped,
 )
-from remuda.turns.turn import End, Outcome, Stage, Turn
+from remuda.turns.turn import End, Outcome, Turn, TurnStage
 from support.turns import OURS, PROMPTS, THEIRS, facts, made, outcome, stops, taken
 
 # ── taken ──
@@ -465,7 +465,7 @@ def test_turn_any_signals_keep_the_order_of_its_receipt(
             told += [fact.stage for fact in turn.take(signal)]
         assert before is None or turn.outcome is before
     assert told == ["submitted", "recorded"][: len(told)]
-    assert (turn.outcome is not None) == (turn.stage is Stage.ENDED)
+    assert (turn.outcome is not None) == (turn.stage is TurnStage.ENDED)
     if turn.outcome is not None:
         assert told[:1] == ["submitted"]
         assert turn.outcome.submitted
@@ -474,7 +474,7 @@ def test_turn_any_signals_keep_the_order_of_its_receipt(
 def test_command_that_the_agent_does_not_know_is_refused_at_once() -> None:
     turn = Turn("/nosuch x", PROMPTS.transport.paste("/nosuch x", command=True), PROMPTS, command=True)
     turn.take(CommandUnknown("other"))
-    assert turn.stage is not Stage.ENDED
+    assert turn.stage is not TurnStage.ENDED
     turn.take(CommandUnknown("nosuch"))
     assert turn.outcome is not None
     assert turn.outcome.end is End.REFUSED

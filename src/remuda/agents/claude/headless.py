@@ -16,9 +16,9 @@ from .prompt import check, find_control
 
 if TYPE_CHECKING:
     from remuda.agents.headless import PrintFlags
-    from remuda.agents.requests import WorkerProfile
+    from remuda.agents.warm import WorkerProfile
 
-    from .print.messages import TranscriptMessages
+    from .print.print_messages import TranscriptMessages
     from .screen import ClaudeDialogs
     from .stream.reader import PrintReader
     from .stream.workers import PrintWorker, StreamWorker
@@ -28,7 +28,7 @@ class ClaudeStream:
     kind: Literal["stream"] = "stream"
 
     def arguments(self, passed: Sequence[str], *, inherit_hooks: bool, partial: bool) -> list[str]:
-        from .print.flags import stream_arguments
+        from .print.print_flags import stream_arguments
 
         return stream_arguments(passed, inherit_hooks=inherit_hooks, partial=partial)
 
@@ -65,19 +65,19 @@ class ClaudeHeadless:
 
     @property
     def print_flags(self) -> PrintFlags:
-        from .print.flags import FLAGS
+        from .print.print_flags import FLAGS
 
         return FLAGS
 
     def terminal_arguments(
         self, passed: Sequence[str], env: Mapping[str, str], cwd: Path, *, inherit_hooks: bool, asks: bool
     ) -> list[str]:
-        from .print.flags import terminal_arguments
+        from .print.print_flags import terminal_arguments
 
         return terminal_arguments(passed, env, cwd, inherit_hooks=inherit_hooks, asks=asks)
 
     def print_turn(self, emit: Callable[[Message], None] | None, *, partial: bool) -> TranscriptMessages:
-        from .print.messages import TranscriptMessages
+        from .print.print_messages import TranscriptMessages
 
         return TranscriptMessages(emit, partial=partial)
 
@@ -96,7 +96,7 @@ class ClaudeHeadless:
         return pretrust(env, cwd, warn)
 
     def text_message(self, text: str, session_id: str | None) -> Message:
-        from .print.messages import text_message
+        from .print.print_messages import text_message
 
         return text_message(text, session_id)
 
@@ -110,6 +110,6 @@ class ClaudeHeadless:
         model: str | None,
         seconds: float,
     ) -> list[Message]:
-        from .print.messages import turn_messages
+        from .print.print_messages import turn_messages
 
         return turn_messages(path, prompt_id, answer, failed=failed, model=model, seconds=seconds)

@@ -262,7 +262,7 @@ def _carry_over(name: str, payload: Payload) -> Iterator[str]:
 
 @cache
 def _lasting_tools() -> Mapping[str, str]:
-    from .stream.progress import LASTING_TOOLS  # not needed at the start
+    from .stream.prompt_progress import LASTING_TOOLS  # not needed at the start
 
     return LASTING_TOOLS
 
@@ -294,7 +294,7 @@ def answer_permission(request: PermissionRequest, decision: PermissionDecision) 
     elif request.tool == "ExitPlanMode":
         allow["updatedInput"] = {}  # without one the answer is ignored
     if decision.always:
-        from .stream.protocol import for_conversation
+        from .stream.stream_protocol import for_conversation
 
         edited = decision.input is not None
         given = request.input if decision.input is None else decision.input

@@ -79,7 +79,7 @@ class ClaudePermissions:
         *,
         edited: bool,
     ) -> bool:
-        from .stream.protocol import for_conversation
+        from .stream.stream_protocol import for_conversation
 
         return bool(for_conversation(tool, given, suggestions, edited=edited))
 

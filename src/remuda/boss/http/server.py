@@ -16,7 +16,7 @@ import httptools
 from uvicorn import Config, Server
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from remuda.admission.acceptor import Acceptor, Connection, fitting
+from remuda.admission.acceptor import AcceptedConnection, Acceptor, fitting
 from remuda.admission.credentials import is_own_peer
 from remuda.admission.rule import Limits
 from remuda.boss.access import Access
@@ -53,7 +53,7 @@ class _Protocol(HttpToolsProtocol):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: AcceptedConnection,
         admits: Admits,
         upgrades: Admits,
         is_proxy: IsProxy,
@@ -173,7 +173,7 @@ def _socket_protocol() -> Callable[..., asyncio.Protocol]:
     from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
     class SocketProtocol(WebSocketsSansIOProtocol):
-        def __init__(self, connection: Connection, **named: Any) -> None:
+        def __init__(self, connection: AcceptedConnection, **named: Any) -> None:
             super().__init__(**named)
             self._connection = connection
 
@@ -272,7 +272,7 @@ class HttpServer:
         if beyond is not None:
             self._acceptors[-1].takes, self._acceptors[-1].tls = self._access.takes, tls
 
-    def _make_protocol(self, connection: Connection) -> asyncio.Protocol:
+    def _make_protocol(self, connection: AcceptedConnection) -> asyncio.Protocol:
         is_proxy, state = self._access.is_proxy, self._server.server_state
         return _Protocol(connection, self._admits, self._upgrades, is_proxy, self._config, state, {})
 

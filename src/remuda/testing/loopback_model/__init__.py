@@ -6,7 +6,7 @@ says is made of the steps of :mod:`remuda.testing.script`.
 By hand: ``python -m remuda.testing.loopback_model --port N``.
 """
 
-from .request import Conversation, Request
-from .server import Gate, Handler, LoopbackModel
+from .model_request import Conversation, Request
+from .model_server import Gate, Handler, LoopbackModel
 
 __all__ = ["Conversation", "Gate", "Handler", "LoopbackModel", "Request"]

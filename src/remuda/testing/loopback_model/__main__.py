@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 
-from .server import LoopbackModel
+from .model_server import LoopbackModel
 
 
 def main() -> None:

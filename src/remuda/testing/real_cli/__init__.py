@@ -7,7 +7,7 @@ but PATH.
 The binary is proprietary: it is downloaded by the user who runs the tests and is part of nothing we ship.
 """
 
-from .bench import NetworkReachableError, RealCli
+from .bench import NetworkReachableError, PlainTerminal, RealCli
 from .fetch import (
     NOT_TESTED,
     OLDER,
@@ -20,7 +20,6 @@ from .fetch import (
     fetch,
     opted_out,
 )
-from .terminal import PlainTerminal
 
 __all__ = [
     "NOT_TESTED",

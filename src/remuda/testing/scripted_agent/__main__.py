@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from . import VERSION
-from .options import USAGE, Knobs, Options, UsageError, parse
+from .agent_flags import USAGE, AgentFlags, Knobs, UsageError, parse
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         return error.code
 
 
-def _check(options: Options, environ: Mapping[str, str]) -> None:
+def _check(options: AgentFlags, environ: Mapping[str, str]) -> None:
     if options.skips_permissions and os.geteuid() == 0 and environ.get("IS_SANDBOX") != "1":
         raise UsageError("--dangerously-skip-permissions cannot be used with root privileges")
     if not options.prints and not (os.isatty(0) and os.isatty(1)):

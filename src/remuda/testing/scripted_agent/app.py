@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from . import VERSION, dialog, settings
-from .command import Commands
-from .composer import Composer, SlashCommand, Submission, meaning_of
+from .agent_conversation import AgentConversation
+from .agent_flags import AgentFlags, Knobs
+from .agent_loop import Future, Loop, LoopTask, Timer
+from .composer import SlashCommand, Submission, TextBox, meaning_of
 from .dialog import Chosen
 from .face import Face
-from .hooks import Hooks, Verdict
-from .keys import Answered, Decoder, Input, Key
-from .loop import Future, Loop, Task, Timer
-from .options import Knobs, Options
-from .screen import FullScreen, Inline, Terminal
-from .session import Session
+from .hook_runner import Hooks, HookVerdict
+from .painter import AgentTerminal, FullScreen, Inline
+from .prompt_worker import PromptQueue, PromptWorker
 from .settings import Settings, Sources
-from .stage import Interrupted
+from .slash_command import Commands
+from .stage import TurnAborted
+from .terminal_keys import Decoder, Input, KeyPress, QueryAnswered
 from .tool import Tools
-from .transcript import Registry
-from .worker import Queue, Worker
+from .transcript_file import Registry
 
 _ESCAPE_WAIT = 0.05
 _AGAIN_SECONDS = 0.8
@@ -41,7 +41,7 @@ _MODE_FOOTERS = {
 class App:
     """One run. :meth:`run` gives the exit code."""
 
-    def __init__(self, options: Options, knobs: Knobs, environ: Mapping[str, str]) -> None:
+    def __init__(self, options: AgentFlags, knobs: Knobs, environ: Mapping[str, str]) -> None:
         self.loop = Loop()
         self.knobs = knobs
         self.environ = environ
@@ -54,20 +54,20 @@ class App:
             if options.skips_permissions
             else options.mode or self.settings().mode or "auto"
         )
-        self.session = Session(options, knobs, self._config, cwd, mode)
+        self.session = AgentConversation(options, knobs, self._config, cwd, mode)
         self.tools = Tools(cwd, environ)
         self._hooks = Hooks(self.loop, lambda: self.settings().hooks, environ, cwd)
-        self._composer = Composer()
+        self._composer = TextBox()
         self._decoder = Decoder()
-        self._terminal = Terminal(
+        self._terminal = AgentTerminal(
             silent=knobs.silent, titled=not environ.get("CLAUDE_CODE_DISABLE_TERMINAL_TITLE")
         )
         self.face = Face(self.loop, self._terminal, Inline(), self._composer, self._footer)
         commands = Commands(self, lambda reason: self.leave(0, reason))
-        self._worker = Worker(self, commands)
-        self._queue = Queue(self)
-        self._work: Task[None] | None = None
-        self._trusting: Task[None] | None = None
+        self._worker = PromptWorker(self, commands)
+        self._queue = PromptQueue(self)
+        self._work: LoopTask[None] | None = None
+        self._trusting: LoopTask[None] | None = None
         self._escape: Timer | None = None
         self._idle_notice: Timer | None = None
         self._pressed: str | None = None
@@ -95,7 +95,7 @@ class App:
         """Return the settings as they are now."""
         return self._sources.load()
 
-    async def fire(self, event: str, fields: Mapping[str, Any], subject: str = "") -> Verdict:
+    async def fire(self, event: str, fields: Mapping[str, Any], subject: str = "") -> HookVerdict:
         """Run the event's hooks and wait for them."""
         return await self._hooks.fire(self._payload(event, fields), self.session.hook_environ(event), subject)
 
@@ -231,22 +231,22 @@ class App:
             self._take(given)
 
     def _take(self, given: Input) -> None:
-        if isinstance(given, Answered):
+        if isinstance(given, QueryAnswered):
             self._go_on_asking(given.query)
             return
         if self._idle_notice is not None:
             self._idle_notice.cancel()
         pressed, self._pressed = self._pressed, None
         match given:
-            case Key("ctrl-c" | "ctrl-d" as key):
+            case KeyPress("ctrl-c" | "ctrl-d" as key):
                 self._press_to_leave(key, again=pressed == key)
             case _ if self.face.dialog is not None:
                 self.face.answer(given)
-            case Key("esc") if self.face.busy:
+            case KeyPress("esc") if self.face.busy:
                 self._interrupt()
-            case Key("esc") if self._composer.text:
+            case KeyPress("esc") if self._composer.text:
                 self._press_to_clear(again=pressed == "esc")
-            case Key("backtab"):
+            case KeyPress("backtab"):
                 self._next_mode()
             case _:
                 text = self._composer.take(given)
@@ -310,7 +310,7 @@ class App:
         if self.face.dialog is not None:
             self.face.withdraw()
         if self._work is not None:
-            self._work.throw(Interrupted())
+            self._work.throw(TurnAborted())
 
     def _begin_work(self, work: Coroutine[Future[Any], None, None]) -> None:
         self._work = self.loop.spawn(self._working(work))

@@ -10,12 +10,12 @@ from typing import Any
 from remuda.testing.script import ToolUse
 
 from . import dialog, records
-from .dialog import Answer, Cancelled, Chosen, Dialog, Wrote
-from .hooks import Verdict
+from .agent_loop import LoopTask, first_done
+from .dialog import Answer, Chosen, Dialog, DialogCancelled, Wrote
+from .hook_runner import HookVerdict
 from .layout import DIM
-from .loop import Task, first_done
 from .stage import Stage, TurnEnded
-from .tool import QUESTIONS, Outcome, decide, rule_for, suggestions, timed
+from .tool import QUESTIONS, ToolOutcome, decide, rule_for, suggestions, timed
 
 _NOTIFICATION_DELAY = 6.0
 _BY_HAND = {"decision": "accept", "source": "user_temporary", "grantScope": "once", "reasonCode": "unknown"}
@@ -112,7 +112,7 @@ class Call:
         asked = self._dialog(given)
         waiting_for = "input needed" if tool == "AskUserQuestion" else "permission prompt"
         answer = stage.face.ask(asked, waiting_for, stage.knobs.dialog_guard)
-        hook: Task[Verdict] = stage.loop.spawn(stage.fire("PermissionRequest", fields, tool))
+        hook: LoopTask[HookVerdict] = stage.loop.spawn(stage.fire("PermissionRequest", fields, tool))
         notice = stage.loop.later(_NOTIFICATION_DELAY * stage.knobs.time_scale, self._notify)
         try:
             if await first_done(answer, hook) == 1:
@@ -140,7 +140,7 @@ class Call:
 
     def _by_hand(self, answer: Answer, asked: Dialog, given: Mapping[str, Any]) -> Allowed:
         match self._call.name, answer:
-            case _, Cancelled():
+            case _, DialogCancelled():
                 raise TurnEnded
             case "AskUserQuestion", Chosen(row):
                 return self._answered(given, asked.rows[row])
@@ -163,7 +163,7 @@ class Call:
         asked = (given.get("questions") or [{}])[0].get("question", "")
         return Allowed({**given, "answers": {asked: text}, "annotations": {}}, _BY_HAND)
 
-    def _hook_ruling(self, verdict: Verdict, given: Mapping[str, Any]) -> Allowed | Denied | None:
+    def _hook_ruling(self, verdict: HookVerdict, given: Mapping[str, Any]) -> Allowed | Denied | None:
         for found in verdict.specific("PermissionRequest"):
             decision = found.get("decision")
             if not isinstance(decision, dict):
@@ -236,7 +236,7 @@ class Call:
         await self._after(allowed.given, outcome, took)
         return outcome.text
 
-    async def _after(self, given: Mapping[str, Any], outcome: Outcome, took: int) -> None:
+    async def _after(self, given: Mapping[str, Any], outcome: ToolOutcome, took: int) -> None:
         fields = self._named(given)
         if outcome.failed:
             fields |= {"error": outcome.text, "is_interrupt": False, "duration_ms": took}
@@ -246,13 +246,13 @@ class Call:
             fields |= {"tool_response": outcome.response, "tool_use_id": call_id, "duration_ms": took}
             await self._stage.fire("PostToolUse", fields, self._call.name)
 
-    def _outcome(self, given: Mapping[str, Any]) -> Outcome:
+    def _outcome(self, given: Mapping[str, Any]) -> ToolOutcome:
         match self._call.name:
             case "AskUserQuestion":
                 return _question_outcome(self._call.input, given)
             case "ExitPlanMode":
                 text = "User has approved exiting plan mode. You can now proceed."
-                return Outcome(text, {"plan": given.get("plan"), "isAgent": False})
+                return ToolOutcome(text, {"plan": given.get("plan"), "isAgent": False})
             case tool:
                 return self._stage.tools.run(tool, given)
 
@@ -268,7 +268,7 @@ class Call:
         return str(given.get("command") or given.get("file_path") or json.dumps(dict(given)))
 
 
-def _question_outcome(asked: Mapping[str, Any], given: Mapping[str, Any]) -> Outcome:
+def _question_outcome(asked: Mapping[str, Any], given: Mapping[str, Any]) -> ToolOutcome:
     answers = given.get("answers") or {}
     pairs = ", ".join(f'"{key}"="{value}"' for key, value in answers.items())
     labels = {o.get("label") for q in asked.get("questions") or () for o in q.get("options") or ()}
@@ -279,7 +279,7 @@ def _question_outcome(asked: Mapping[str, Any], given: Mapping[str, Any]) -> Out
             f"The user answered: {pairs}. Read the answers carefully — they may request clarification,"
             " changes, or that you not proceed — and follow what they actually say."
         )
-    return Outcome(text, dict(given))
+    return ToolOutcome(text, dict(given))
 
 
 def _rule_text(rule: Mapping[str, Any]) -> str:
@@ -287,7 +287,7 @@ def _rule_text(rule: Mapping[str, Any]) -> str:
     return f"{rule.get('toolName', '')}" + (f"({content})" if content else "")
 
 
-def _shown(tool: str, outcome: Outcome) -> str:
+def _shown(tool: str, outcome: ToolOutcome) -> str:
     """Return a result on the screen: its first lines."""
     lines = outcome.text.split("\n")
     more = [f"… +{len(lines) - 4} lines"] if len(lines) > 4 else []

@@ -10,13 +10,13 @@ import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from .keys import Input, Key, Pasted, Typed
+from .terminal_keys import Input, KeyPress, Pasted, Typed
 
 _COMMAND = re.compile(r"\s*/([A-Za-z][\w:-]*)(?=\s|\Z)(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class SubmittedPrompt:
     """Text for the model."""
 
     text: str
@@ -37,7 +37,7 @@ class SlashCommand:
     arguments: str
 
 
-Submission: TypeAlias = Prompt | ShellCommand | SlashCommand
+Submission: TypeAlias = SubmittedPrompt | ShellCommand | SlashCommand
 
 
 def meaning_of(text: str, *, shell: bool = True) -> Submission:
@@ -49,10 +49,10 @@ def meaning_of(text: str, *, shell: bool = True) -> Submission:
         return ShellCommand(text[1:].strip())
     if command := _COMMAND.match(text):
         return SlashCommand(command[1], command[2].strip())
-    return Prompt(text)
+    return SubmittedPrompt(text)
 
 
-class Composer:
+class TextBox:
     """A text box with a cursor, a stash and a history."""
 
     def __init__(self) -> None:
@@ -69,9 +69,9 @@ class Composer:
                 self._insert(char)
             case Pasted(text):
                 self._insert(text)
-            case Key("enter"):
+            case KeyPress("enter"):
                 return self._submit()
-            case Key(name):
+            case KeyPress(name):
                 self._edit(name)
         return None
 

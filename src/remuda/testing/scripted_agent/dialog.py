@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from .keys import Input, Key, Pasted, Typed
+from .terminal_keys import Input, KeyPress, Pasted, Typed
 
 RULE = "─"
 _DASHES = "╌"
@@ -32,11 +32,11 @@ class Wrote:
 
 
 @dataclass(frozen=True, slots=True)
-class Cancelled:
+class DialogCancelled:
     """Esc."""
 
 
-Answer: TypeAlias = Chosen | Wrote | Cancelled
+Answer: TypeAlias = Chosen | Wrote | DialogCancelled
 
 
 class Dialog:
@@ -62,13 +62,13 @@ class Dialog:
     def take(self, given: Input) -> Answer | None:
         """Act on an input; the answer when it is one."""
         match given:
-            case Key("esc"):
-                return Cancelled()
-            case Key("enter"):
+            case KeyPress("esc"):
+                return DialogCancelled()
+            case KeyPress("enter"):
                 return Wrote(self.written) if self.written else Chosen(self.selected)
-            case Key("up" | "down" as way):
+            case KeyPress("up" | "down" as way):
                 self.selected = (self.selected + (1 if way == "down" else -1)) % len(self.rows)
-            case Key("backspace"):
+            case KeyPress("backspace"):
                 self.written = self.written[:-1]
             case Typed(char) if self._numbered and not self.written and char.isdecimal():
                 return Chosen(int(char) - 1) if 0 < int(char) <= len(self.rows) else None

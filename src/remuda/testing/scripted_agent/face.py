@@ -6,13 +6,13 @@ import os
 import time
 from collections.abc import Callable
 
-from .composer import Composer
+from .agent_loop import Future, Loop, Timer
+from .composer import TextBox
 from .dialog import Answer, Dialog
-from .keys import Input
-from .layout import Block, View
-from .loop import Future, Loop, Timer
-from .screen import Screen, Terminal
-from .transcript import Registry
+from .layout import Block, ConversationView
+from .painter import AgentTerminal, Painter
+from .terminal_keys import Input
+from .transcript_file import Registry
 
 _TITLE_INTERVAL = 0.96
 _SPIN_INTERVAL = 0.24
@@ -25,9 +25,14 @@ class Face:
     """Shows a view. Busy between :meth:`begin_work` and :meth:`end_work`, waiting while a dialog is open."""
 
     def __init__(
-        self, loop: Loop, terminal: Terminal, screen: Screen, composer: Composer, footer: Callable[[], str]
+        self,
+        loop: Loop,
+        terminal: AgentTerminal,
+        screen: Painter,
+        composer: TextBox,
+        footer: Callable[[], str],
     ) -> None:
-        self.view = View()
+        self.view = ConversationView()
         self.busy = False
         self.dialog: Dialog | None = None
         self.registry: Registry | None = None
@@ -49,7 +54,7 @@ class Face:
         self._notice = ""
         self._spin: Timer | None = None
 
-    def use(self, screen: Screen) -> None:
+    def use(self, screen: Painter) -> None:
         """Draw on another kind of screen from now on."""
         self._screen = screen
 

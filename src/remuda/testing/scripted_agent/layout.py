@@ -17,7 +17,7 @@ _ASCII_LIMIT = 0x300
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ScreenRow:
     """One row of the screen, no longer than it is wide."""
 
     text: str
@@ -32,25 +32,27 @@ class Block:
     mark: str = ""
     style: str = PLAIN
     spaced: bool = True
-    _cached: tuple[str, int, list[Row]] = ("", 0, [])
+    _cached: tuple[str, int, list[ScreenRow]] = ("", 0, [])
 
-    def rows(self, width: int) -> list[Row]:
+    def rows(self, width: int) -> list[ScreenRow]:
         """Return its rows at that width, and a blank one before them where it is spaced."""
         if self._cached[:2] != (self.text, width):
             self._cached = (self.text, width, self._wrapped(width))
         return self._cached[2]
 
-    def _wrapped(self, width: int) -> list[Row]:
+    def _wrapped(self, width: int) -> list[ScreenRow]:
         indent = " " * text_width(self.mark)
         room = max(1, width - len(indent))
         # Cut before it is wrapped: a megabyte of prompt is not laid out to show its first rows.
         lines = wrap(self.text[: _BLOCK_ROWS * room], room)[:_BLOCK_ROWS]
-        rows = [Row((indent if index else self.mark) + line, self.style) for index, line in enumerate(lines)]
-        return [Row(""), *rows] if self.spaced else rows
+        rows = [
+            ScreenRow((indent if index else self.mark) + line, self.style) for index, line in enumerate(lines)
+        ]
+        return [ScreenRow(""), *rows] if self.spaced else rows
 
 
 @dataclass(slots=True)
-class View:
+class ConversationView:
     """Everything that is shown at one moment."""
 
     header: list[str] = field(default_factory=list)
@@ -65,36 +67,38 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class ScreenFrame:
     """A complete screen, and where its cursor is: None while it is hidden."""
 
-    rows: list[Row]
+    rows: list[ScreenRow]
     cursor: tuple[int, int] | None
 
 
-def full_screen(view: View, columns: int, lines: int) -> Frame:
+def full_screen(view: ConversationView, columns: int, lines: int) -> ScreenFrame:
     """Return the conversation from the top, the box at the bottom, as many rows as there are lines."""
     bottom, cursor = bottom_rows(view, columns, lines)
     room = lines - len(bottom)
     body = _last(_body(view, columns), room)
-    rows = [*body, *[Row("")] * (room - len(body)), *bottom]
-    return Frame(rows, cursor and (room + cursor[0], cursor[1]))
+    rows = [*body, *[ScreenRow("")] * (room - len(body)), *bottom]
+    return ScreenFrame(rows, cursor and (room + cursor[0], cursor[1]))
 
 
-def bottom_rows(view: View, columns: int, lines: int) -> tuple[list[Row], tuple[int, int] | None]:
+def bottom_rows(
+    view: ConversationView, columns: int, lines: int
+) -> tuple[list[ScreenRow], tuple[int, int] | None]:
     """Return the dialog, or the box between its rules with the footer; never more than ``lines``."""
     if view.dialog is not None:
         shown = [row for line in view.dialog for row in _dialog_rows(line, columns)]
         return shown[-lines:], None
     box, cursor = _box(view, columns, max(1, lines - 4))
     rows = [
-        Row(RULE * columns, DIM),
+        ScreenRow(RULE * columns, DIM),
         *box,
-        Row(RULE * columns, DIM),
-        Row(clip(f"  {view.footer}", columns), DIM),
+        ScreenRow(RULE * columns, DIM),
+        ScreenRow(clip(f"  {view.footer}", columns), DIM),
     ]
     if view.hint and lines > len(rows) + 1:
-        rows.insert(0, Row(clip(view.hint.rjust(columns - 2), columns), DIM))
+        rows.insert(0, ScreenRow(clip(view.hint.rjust(columns - 2), columns), DIM))
         cursor = (cursor[0] + 1, cursor[1])
     cut = max(0, len(rows) - lines)
     return rows[cut:], (max(0, cursor[0] + 1 - cut), cursor[1])
@@ -165,19 +169,19 @@ def _head(text: str, columns: int) -> str:
     return text
 
 
-def _body(view: View, columns: int) -> Iterator[list[Row]]:
+def _body(view: ConversationView, columns: int) -> Iterator[list[ScreenRow]]:
     """Groups of rows from the newest to the oldest, so that what has scrolled away is never wrapped."""
     if view.activity:
-        yield [Row(""), Row(clip(view.activity, columns))]
+        yield [ScreenRow(""), ScreenRow(clip(view.activity, columns))]
     for text in reversed(view.queued):
         yield Block(text, "❯ ", DIM).rows(columns)
     for block in reversed(view.blocks):
         yield block.rows(columns)
-    yield [Row(clip(line, columns), DIM if index else BOLD) for index, line in enumerate(view.header)]
+    yield [ScreenRow(clip(line, columns), DIM if index else BOLD) for index, line in enumerate(view.header)]
 
 
-def _last(groups: Iterator[list[Row]], room: int) -> list[Row]:
-    rows: list[Row] = []
+def _last(groups: Iterator[list[ScreenRow]], room: int) -> list[ScreenRow]:
+    rows: list[ScreenRow] = []
     for group in groups:
         rows = [*group, *rows]
         if len(rows) >= room:
@@ -185,13 +189,13 @@ def _last(groups: Iterator[list[Row]], room: int) -> list[Row]:
     return rows[-room:] if room else []
 
 
-def _dialog_rows(line: str, columns: int) -> Sequence[Row]:
+def _dialog_rows(line: str, columns: int) -> Sequence[ScreenRow]:
     if line and len(set(line)) == 1 and line[0] in "─╌":
-        return [Row(line[0] * columns, DIM)]
-    return [Row(part) for part in wrap(line, columns)]
+        return [ScreenRow(line[0] * columns, DIM)]
+    return [ScreenRow(part) for part in wrap(line, columns)]
 
 
-def _box(view: View, columns: int, limit: int) -> tuple[list[Row], tuple[int, int]]:
+def _box(view: ConversationView, columns: int, limit: int) -> tuple[list[ScreenRow], tuple[int, int]]:
     """Return the box's rows and where the cursor is in them; of a long text, those around the cursor."""
     width = max(1, columns - 2)
     start = max(0, view.cursor - _BOX_CHARS)
@@ -200,5 +204,5 @@ def _box(view: View, columns: int, limit: int) -> tuple[list[Row], tuple[int, in
     row = min(len(before), len(lines)) - 1
     first = max(0, row - limit + 1)
     shown = lines[first : first + limit]
-    rows = [Row(("❯\u00a0" if first + index == 0 else "  ") + line) for index, line in enumerate(shown)]
+    rows = [ScreenRow(("❯\u00a0" if first + index == 0 else "  ") + line) for index, line in enumerate(shown)]
     return rows, (row - first, min(columns - 1, 2 + text_width(before[-1])))

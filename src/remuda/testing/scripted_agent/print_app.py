@@ -16,23 +16,23 @@ from typing import Any
 from remuda.testing.script import ToolUse, reply_to
 
 from . import VERSION, settings
-from .loop import Future, Loop, Task
-from .options import Knobs, Options
+from .agent_conversation import AgentConversation
+from .agent_flags import AgentFlags, Knobs
+from .agent_loop import Future, Loop, LoopTask
 from .print_turn import PrintTurn
-from .print_voice import Turn, Voice
+from .print_voice import PrintTurnState, Voice
 from .records import Record, new_id
-from .session import Session
 from .settings import Settings, Sources
-from .stage import Interrupted
+from .stage import TurnAborted
 from .tool import Tools
-from .transcript import Registry
+from .transcript_file import Registry
 
 _STATE_EVENTS = "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS"
 _READ_BYTES = 1 << 16
 
 
 @dataclass(slots=True)
-class Prompt:
+class PrintPrompt:
     text: str
     command: str | None = None
     origin: Record | None = None
@@ -41,19 +41,19 @@ class Prompt:
 class PrintApp:
     """One run. :meth:`run` gives the exit code."""
 
-    def __init__(self, options: Options, knobs: Knobs, environ: Mapping[str, str]) -> None:
+    def __init__(self, options: AgentFlags, knobs: Knobs, environ: Mapping[str, str]) -> None:
         self.loop = Loop()
         self.knobs, self.environ, self._options = knobs, environ, options
         config, cwd = settings.config_dir(environ), os.path.realpath(os.getcwd())
         self._sources = Sources(options, environ, Path(cwd))
         mode = "bypassPermissions" if options.skips_permissions else options.mode or self.settings().mode
-        self.session = Session(options, knobs, config, cwd, mode or "default")
+        self.session = AgentConversation(options, knobs, config, cwd, mode or "default")
         self.tools = Tools(cwd, environ)
         self.voice = Voice(options, self.session, tells_state=environ.get(_STATE_EVENTS) == "1")
         self._registry = Registry(config, self.session.id, cwd, options.name)
-        self._queue: deque[Prompt] = deque()
-        self._work: Task[None] | None = None
-        self._doing: Prompt | None = None
+        self._queue: deque[PrintPrompt] = deque()
+        self._work: LoopTask[None] | None = None
+        self._doing: PrintPrompt | None = None
         self._questions: dict[str, Future[Mapping[str, Any]]] = {}
         self._tasks: dict[str, Record] = {}
         self._shells: list[subprocess.Popen[bytes]] = []
@@ -67,7 +67,7 @@ class PrintApp:
             if self._open:
                 self.loop.later(self.knobs.delay_start, lambda: self.loop.on_readable(0, self._read))
             else:
-                self._queue.append(Prompt(self._options.prompt or sys.stdin.read()))
+                self._queue.append(PrintPrompt(self._options.prompt or sys.stdin.read()))
                 self._next()
             self.loop.run()
         finally:
@@ -118,7 +118,7 @@ class PrintApp:
         self.voice.say({"type": "system", "subtype": "task_notification", "task_id": task_id})
         self.voice.tasks([*self._tasks.values()])
         origin = {"kind": "task-notification", "producer": "session-task"}
-        self._queue.append(Prompt(f"<task-notification> {task_id} has ended", None, origin))
+        self._queue.append(PrintPrompt(f"<task-notification> {task_id} has ended", None, origin))
         self._next()
 
     def die(self, said: str) -> None:
@@ -150,7 +150,7 @@ class PrintApp:
     def _take(self, message: Mapping[str, Any]) -> None:
         match message:
             case {"type": "user", "message": {"content": str(text)}}:
-                prompt = Prompt(text, message.get("uuid"))
+                prompt = PrintPrompt(text, message.get("uuid"))
                 self.voice.moved(prompt.command, "queued")
                 self._queue.append(prompt)
                 # A moment later, as for the real program: an interrupt after it finds it queued.
@@ -187,7 +187,7 @@ class PrintApp:
             request_id, {"still_queued": [], "cancelled": [prompt.command for prompt in dropped]}
         )
         if self._work is not None:
-            self._work.throw(Interrupted())
+            self._work.throw(TurnAborted())
 
     def _answered(self, request_id: str, response: Mapping[str, Any]) -> None:
         question = self._questions.pop(request_id, None)
@@ -208,8 +208,8 @@ class PrintApp:
         self._work = self.loop.spawn(self._do(self._doing))
         self._work.when_done(self._done)
 
-    async def _do(self, prompt: Prompt) -> None:
-        turn = Turn(prompt.command, prompt.origin)
+    async def _do(self, prompt: PrintPrompt) -> None:
+        turn = PrintTurnState(prompt.command, prompt.origin)
         word = prompt.text.strip() if prompt.text.startswith("/") else ""
         if word == "/clear":
             await self._clear(turn)
@@ -222,7 +222,7 @@ class PrintApp:
             return self.voice.moved(prompt.command, "completed" if completed else "cancelled")
         return self.voice.moved(prompt.command, "completed")
 
-    async def _clear(self, turn: Turn) -> None:
+    async def _clear(self, turn: PrintTurnState) -> None:
         self.voice.state("running")
         await self.loop.sleep(self.knobs.delay_clear)
         if not self.knobs.keep_conversation:
@@ -238,7 +238,7 @@ class PrintApp:
         if work is not None:
             work.result()
         if self.knobs.is_stray and self._doing is not None and self._doing.text == "/clear":
-            self._queue.append(Prompt("a prompt of its own"))
+            self._queue.append(PrintPrompt("a prompt of its own"))
         if not self._queue:
             self.voice.state("idle")
         self._next()

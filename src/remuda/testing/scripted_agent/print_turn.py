@@ -19,15 +19,15 @@ from remuda.testing.script import (
 )
 
 from . import records
-from .loop import Future, Loop
-from .model import ApiFailed, failed
-from .options import Knobs
-from .print_voice import Turn, Voice
+from .agent_conversation import AgentConversation
+from .agent_flags import Knobs
+from .agent_loop import Future, Loop
+from .model_reply import ApiFailed, failed
+from .print_voice import PrintTurnState, Voice
 from .records import Record, new_id
-from .session import Session
 from .settings import Settings
-from .stage import Interrupted
-from .tool import Outcome, Tools, decide, suggestions
+from .stage import TurnAborted
+from .tool import ToolOutcome, Tools, decide, suggestions
 
 _RETRIED = frozenset({401, 429, 500, 502, 503, 504, 529})
 _REFUSED = "This command needs approval, and no one can give it."
@@ -38,7 +38,7 @@ class PrintStage(Protocol):
 
     loop: Loop
     voice: Voice
-    session: Session
+    session: AgentConversation
     tools: Tools
     knobs: Knobs
     environ: Mapping[str, str]
@@ -55,7 +55,7 @@ class PrintStage(Protocol):
 
 
 class PrintTurn:
-    def __init__(self, stage: PrintStage, said: str, turn: Turn) -> None:
+    def __init__(self, stage: PrintStage, said: str, turn: PrintTurnState) -> None:
         self._stage, self._said, self._turn = stage, said, turn
         self._partial = ""
         self._running: ToolUse | None = None
@@ -69,7 +69,7 @@ class PrintTurn:
         try:
             await self._converse()
             voice.result(turn)
-        except Interrupted:
+        except TurnAborted:
             self._interrupted()
             return False
         except ApiFailed as failure:
@@ -148,18 +148,18 @@ class PrintTurn:
         self._running = call
         given = await self._permitted(call)
         if given is None:
-            return self._told(call, Outcome(_REFUSED, "", failed=True))
+            return self._told(call, ToolOutcome(_REFUSED, "", failed=True))
         if isinstance(given, str):
-            return self._told(call, Outcome(given, "", failed=True))
+            return self._told(call, ToolOutcome(given, "", failed=True))
         if given.get("run_in_background") or (call.name == "Agent" and "run_in_background" not in given):
             kind = "local_agent" if call.name == "Agent" else "local_bash"
             started = self._stage.background(kind, ToolUse(call.name, given, call.id))
-            return self._told(call, Outcome(started, ""))
+            return self._told(call, ToolOutcome(started, ""))
         tools = self._stage.tools
         outcome = await self._stage.loop.in_thread(lambda: tools.run(call.name, given))
         return self._told(call, outcome)
 
-    def _told(self, call: ToolUse, outcome: Outcome) -> str:
+    def _told(self, call: ToolUse, outcome: ToolOutcome) -> str:
         self._running = None
         result = {"type": "tool_result", "tool_use_id": call.id, "content": outcome.text}
         self._stage.voice.user({**result, "is_error": outcome.failed})
@@ -189,7 +189,7 @@ class PrintTurn:
             return changed if isinstance(changed, dict) else call.input
         self._note_denial(call)
         if answer.get("interrupt"):
-            raise Interrupted
+            raise TurnAborted
         return str(answer.get("message") or "denied")
 
     def _question(self, call: ToolUse) -> Record:
@@ -217,7 +217,7 @@ class PrintTurn:
         self._stage.tools.kill()
         text = records.INTERRUPTED
         if self._running is not None:
-            self._told(self._running, Outcome(records.REJECTED, "", failed=True))
+            self._told(self._running, ToolOutcome(records.REJECTED, "", failed=True))
             text = records.INTERRUPTED_IN_TOOL
         elif self._partial:
             voice.block({"type": "text", "text": self._partial}, aborted=True)

@@ -11,15 +11,15 @@ from typing import Any
 from remuda.testing.script import Usage
 
 from . import VERSION
-from .options import Options
+from .agent_conversation import AgentConversation
+from .agent_flags import AgentFlags
 from .records import Record, new_id, now
-from .session import Session
 
 _TOOLS = ["Task", "AskUserQuestion", "Bash", "CronCreate", "Edit", "Read", "Write"]
 
 
 @dataclass(slots=True)
-class Turn:
+class PrintTurnState:
     """What a turn's messages say of it: the prompt that began it, and what it came to."""
 
     command: str | None = None
@@ -40,7 +40,7 @@ class Turn:
 class Voice:
     """Prints messages, each in full. Nothing but the result where the stream was not asked for."""
 
-    def __init__(self, options: Options, session: Session, *, tells_state: bool) -> None:
+    def __init__(self, options: AgentFlags, session: AgentConversation, *, tells_state: bool) -> None:
         self._format = options.output_format
         self._partial = options.partial
         self._session = session
@@ -124,7 +124,7 @@ class Voice:
         marks = {} if command is None else {"user_message_uuid": command}
         self.say({"type": "conversation_reset", "new_conversation_id": new_id(), "trigger": "clear", **marks})
 
-    def result(self, turn: Turn, **fields: object) -> None:
+    def result(self, turn: PrintTurnState, **fields: object) -> None:
         """The last message of a turn; ``fields`` say how it ended where it was not well."""
         result = {
             "type": "result",

@@ -139,7 +139,7 @@ def usage(counts: Usage, *, more: bool = False) -> Record:
 
 
 @dataclass(slots=True)
-class Message:
+class ModelMessage:
     """One message of the model. A transcript has a line for each of its blocks."""
 
     id: str

@@ -11,7 +11,7 @@ from typing import Any
 
 from remuda.durable import read_regular
 
-from .options import Options, UsageError
+from .agent_flags import AgentFlags, UsageError
 
 
 def config_dir(environ: Mapping[str, str]) -> Path:
@@ -56,7 +56,7 @@ class Settings:
 class Sources:
     """Reads the settings again for every event, as the real program does; ``--settings`` only once."""
 
-    def __init__(self, options: Options, environ: Mapping[str, str], cwd: Path) -> None:
+    def __init__(self, options: AgentFlags, environ: Mapping[str, str], cwd: Path) -> None:
         self._hooks_off = options.hooks_off
         self._given = _given(options.settings)
         files = {

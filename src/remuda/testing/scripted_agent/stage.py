@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from .agent_conversation import AgentConversation
+from .agent_flags import Knobs
+from .agent_loop import Loop
 from .face import Face
-from .hooks import Verdict
-from .loop import Loop
-from .options import Knobs
-from .session import Session
+from .hook_runner import HookVerdict
 from .settings import Settings
 from .tool import Tools
 
 
-class Interrupted(Exception):  # not an error: the user pressed Esc
+class TurnAborted(Exception):  # not an error: the user pressed Esc
     """Thrown into a turn where it waits."""
 
 
@@ -27,7 +27,7 @@ class Stage(Protocol):
 
     loop: Loop
     face: Face
-    session: Session
+    session: AgentConversation
     tools: Tools
     knobs: Knobs
     environ: Mapping[str, str]
@@ -35,7 +35,7 @@ class Stage(Protocol):
     def settings(self) -> Settings:
         """Return the settings as they are now."""
 
-    async def fire(self, event: str, fields: Mapping[str, Any], subject: str = "") -> Verdict:
+    async def fire(self, event: str, fields: Mapping[str, Any], subject: str = "") -> HookVerdict:
         """Run the event's hooks and wait for them."""
 
     def announce(self, event: str, fields: Mapping[str, Any], subject: str = "") -> None:

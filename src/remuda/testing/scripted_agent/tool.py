@@ -126,7 +126,7 @@ _SILENT_COMMANDS = frozenset(["touch", "mkdir", "rm", "mv", "cp", "chmod", "cd",
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ToolOutcome:
     """A tool's result: the text for the model, the object for hooks and transcript."""
 
     text: str
@@ -183,14 +183,14 @@ class Tools:
         self._cwd = cwd
         self._environ = environ
         self._shell: Shell | None = None
-        self._table: dict[str, Callable[[Mapping[str, Any]], Outcome]] = {
+        self._table: dict[str, Callable[[Mapping[str, Any]], ToolOutcome]] = {
             "Bash": self._bash,
             "Read": self._read,
             "Write": self._write,
             "Edit": self._edit,
         }
 
-    def run(self, tool: str, given: Mapping[str, Any]) -> Outcome:
+    def run(self, tool: str, given: Mapping[str, Any]) -> ToolOutcome:
         """Return the outcome of a call. Blocks: for a thread."""
         try:
             return self._table.get(tool, _canned(tool))(given)
@@ -209,7 +209,7 @@ class Tools:
         if self._shell is not None:
             self._shell.kill()
 
-    def _bash(self, given: Mapping[str, Any]) -> Outcome:
+    def _bash(self, given: Mapping[str, Any]) -> ToolOutcome:
         command = str(given["command"])
         milliseconds = given.get("timeout")
         timeout = milliseconds / 1000 if isinstance(milliseconds, (int, float)) else _DEFAULT_TIMEOUT
@@ -224,25 +224,25 @@ class Tools:
             "isImage": False,
             "noOutputExpected": _is_silent(command),
         }
-        return Outcome(output or _NO_OUTPUT, response)
+        return ToolOutcome(output or _NO_OUTPUT, response)
 
-    def _read(self, given: Mapping[str, Any]) -> Outcome:
+    def _read(self, given: Mapping[str, Any]) -> ToolOutcome:
         path = self._path(given)
         content = path.read_text("utf-8", "replace")
         lines = content.split("\n")
         numbered = "\n".join(f"{number}\t{line}" for number, line in enumerate(lines, 1))
         shape = {"filePath": str(path), "content": content, "numLines": len(lines)}
-        return Outcome(
+        return ToolOutcome(
             numbered, {"type": "text", "file": {**shape, "startLine": 1, "totalLines": len(lines)}}
         )
 
-    def _write(self, given: Mapping[str, Any]) -> Outcome:
+    def _write(self, given: Mapping[str, Any]) -> ToolOutcome:
         path, content = self._path(given), str(given["content"])
         old = path.read_text("utf-8", "replace") if path.exists() else None
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
         done = "created" if old is None else "updated"
-        return Outcome(
+        return ToolOutcome(
             f"File {done} successfully at: {path}",
             {
                 "type": "create" if old is None else "update",
@@ -254,7 +254,7 @@ class Tools:
             },
         )
 
-    def _edit(self, given: Mapping[str, Any]) -> Outcome:
+    def _edit(self, given: Mapping[str, Any]) -> ToolOutcome:
         path, old, new = self._path(given), str(given["old_string"]), str(given["new_string"])
         content = path.read_text("utf-8", "replace")
         if old not in content:
@@ -263,7 +263,7 @@ class Tools:
             )
         everywhere = given.get("replace_all") is True
         path.write_text(content.replace(old, new, -1 if everywhere else 1))
-        return Outcome(
+        return ToolOutcome(
             f"The file {path} has been updated successfully.",
             {
                 "filePath": str(path),
@@ -285,16 +285,16 @@ def _is_silent(command: str) -> bool:
     return bool(words) and words[0] in _SILENT_COMMANDS and not set(command) & set(";|&")
 
 
-def timed(work: Callable[[], Outcome]) -> tuple[Outcome, int]:
+def timed(work: Callable[[], ToolOutcome]) -> tuple[ToolOutcome, int]:
     """Return an outcome and the milliseconds it took."""
     started = time.monotonic()
     outcome = work()
     return outcome, round((time.monotonic() - started) * 1000)
 
 
-def _canned(tool: str) -> Callable[[Mapping[str, Any]], Outcome]:
-    return lambda given: Outcome(f"{tool} ran (made-up result)", {"made_up": True, "input": dict(given)})
+def _canned(tool: str) -> Callable[[Mapping[str, Any]], ToolOutcome]:
+    return lambda given: ToolOutcome(f"{tool} ran (made-up result)", {"made_up": True, "input": dict(given)})
 
 
-def _failure(message: str) -> Outcome:
-    return Outcome(message, f"Error: {message}", failed=True)
+def _failure(message: str) -> ToolOutcome:
+    return ToolOutcome(message, f"Error: {message}", failed=True)

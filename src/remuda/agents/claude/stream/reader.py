@@ -15,13 +15,12 @@ MAX_LINE_BYTES: Final = 64 << 20
 
 
 class LineReader:
-    """Takes bytes in any pieces. `junk` counts lines that are not messages, `dropped` too long ones."""
+    """Takes bytes in any pieces. Lines that are not messages are left out; `dropped` counts too long ones."""
 
     def __init__(self, max_line_bytes: int = MAX_LINE_BYTES) -> None:
         self._max = max_line_bytes
         self._pieces: list[bytes] = []
         self._size = 0
-        self.junk = 0
         self.dropped = 0
 
     def feed(self, data: bytes) -> Iterator[Message]:
@@ -53,8 +52,6 @@ class LineReader:
         message = _parsed(line)
         if message is not None:
             yield message
-        elif line.strip():
-            self.junk += 1
 
 
 def _parsed(line: bytes) -> Message | None:

@@ -23,7 +23,7 @@ from uuid import uuid4
 from remuda.agents.claude.files import entrypoint
 from remuda.agents.claude.launch import clean_environment
 from remuda.agents.claude.warm import arguments
-from remuda.agents.requests import Request, SessionEvent, Usage, WorkerProfile
+from remuda.agents.warm import Request, SessionEvent, Usage, WorkerProfile
 from remuda.errors import (
     CommandNotFound,
     SessionCrashed,
@@ -32,13 +32,13 @@ from remuda.errors import (
     SpawnTimeout,
     WaitTimeout,
 )
-from remuda.supervised.process import outliving
+from remuda.supervised.child_process import outliving
 
-from . import protocol
-from .client import StreamClient
-from .events import STATE_EVENTS
-from .progress import PromptProgress
-from .turn import StreamTurn
+from . import stream_protocol
+from .prompt_progress import PromptProgress
+from .stream_client import StreamClient
+from .stream_events import STATE_EVENTS
+from .stream_turn import StreamTurn
 
 LOG = logging.getLogger("remuda.pool")
 _FLAGS = ("-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages")
@@ -72,7 +72,7 @@ class StreamWorker:
         _start(self._client, self.profile, *_INPUT, *(_ASKS if self.profile.asks else ()))
         try:
             async with asyncio.timeout(timeout):
-                reply = await self._client.ask(protocol.initialize)
+                reply = await self._client.ask(stream_protocol.initialize)
                 if reply.error is not None:
                     raise SpawnFailed(f"the agent does not speak stream-json: {reply.error}")
                 step = "it has not confirmed '/clear'"
@@ -93,7 +93,7 @@ class StreamWorker:
     async def _clear(self) -> None:
         before = self._client.conversation_id
         progress = PromptProgress(str(uuid4()))
-        self._client.begin(progress, protocol.clear(progress.id))
+        self._client.begin(progress, stream_protocol.clear(progress.id))
         await self._client.until(lambda: progress.over)
         if progress.dropped or progress.error() is not None:
             raise SessionDirty("the agent did not clear the conversation")
@@ -104,14 +104,14 @@ class StreamWorker:
     # ── a request ──
 
     async def run(self, request: Request) -> AsyncIterator[SessionEvent]:
-        protocol.check_prompt(request.prompt)
+        stream_protocol.check_prompt(request.prompt)
         self._client.check_running()
         if not self._fresh:
             raise SessionDirty("the conversation was not cleared")
         self._fresh = False
         progress = PromptProgress(str(uuid4()))
         turn = StreamTurn(self._client, progress, request, lambda: self._entrypoint)
-        async with aclosing(turn.events(protocol.prompt(request.prompt, progress.id))) as events:
+        async with aclosing(turn.events(stream_protocol.prompt(request.prompt, progress.id))) as events:
             async for event in events:
                 yield event
 
@@ -130,7 +130,7 @@ class StreamWorker:
         while not progress.over and not progress.awaits_tasks:
             # Once is enough if the CLI can cancel a prompt that has not begun; else again when it begins.
             turns = self._client.turns
-            await self._client.ask(protocol.interrupt)
+            await self._client.ask(stream_protocol.interrupt)
             await self._client.until(partial(self._stopped_or_begun, progress, turns))
 
     def _stopped_or_begun(self, progress: PromptProgress, turns: int) -> bool:
@@ -209,12 +209,12 @@ class PrintWorker:
             raise CommandNotFound(f"cannot find the program {self.profile.binary}")
 
     async def run(self, request: Request) -> AsyncIterator[SessionEvent]:
-        protocol.check_prompt(request.prompt)
+        stream_protocol.check_prompt(request.prompt)
         asks = self.profile.asks
         client = self._client = StreamClient(_ignore, _ignore)
         _start(client, self.profile, *((*_INPUT, *_ASKS) if asks else ()))
         progress = PromptProgress(str(uuid4()), until_exit=not asks)
-        data = protocol.prompt(request.prompt, progress.id) if asks else request.prompt.encode()
+        data = stream_protocol.prompt(request.prompt, progress.id) if asks else request.prompt.encode()
         turn = StreamTurn(client, progress, request, partial(self._entrypoint, client))
         async with aclosing(turn.events(data, last=not asks)) as events:
             async for event in events:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from remuda.agents.claude.print.messages import make_result, turn_messages
-from remuda.agents.claude.print.transcript import TurnSummary
+from remuda.agents.claude.print.print_messages import make_result, turn_messages
+from remuda.agents.claude.print.print_transcript import TurnSummary
 from remuda.agents.headless import TurnEnd
 
 USAGE = {

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.agents.claude.hooks import TASK_NOTICE
-from remuda.agents.claude.print.messages import PartialText, to_messages
-from remuda.agents.claude.print.transcript import TurnSummary, add_up
+from remuda.agents.claude.print.print_messages import PartialText, to_messages
+from remuda.agents.claude.print.print_transcript import TurnSummary, add_up
 from remuda.agents.unattended import DENIED
 from support import DATA
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.agents.claude.stream.events import (
+from remuda.agents.claude.stream.prompt_progress import PromptProgress
+from remuda.agents.claude.stream.stream_events import (
     BackgroundTask,
     Event,
     MessagePart,
@@ -17,7 +18,6 @@ from remuda.agents.claude.stream.events import (
     TasksChanged,
     TurnResult,
 )
-from remuda.agents.claude.stream.progress import PromptProgress
 
 DONE = TurnResult("c", "u", "well", is_error=False, subtype="success", reason="completed", num_turns=1)
 WOKEN = replace(DONE, command_id=None, text="woken")

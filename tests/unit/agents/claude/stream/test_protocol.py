@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.agents.claude.stream import protocol
-from remuda.agents.claude.stream.events import (
+from remuda.agents.claude.stream import stream_protocol
+from remuda.agents.claude.stream.prompt_progress import CarryOver
+from remuda.agents.claude.stream.reader import MAX_LINE_BYTES, LineReader
+from remuda.agents.claude.stream.stream_events import (
     ApiRetry,
     BackgroundTask,
     ControlReply,
@@ -20,18 +22,16 @@ from remuda.agents.claude.stream.events import (
     PermissionWithdrawn,
     PromptMoved,
     StateChanged,
+    StreamTurnBegun,
     Surroundings,
     TasksChanged,
     TextPiece,
     ToolCalled,
     ToolReturned,
-    TurnBegun,
     TurnResult,
     UnsupportedRequest,
 )
-from remuda.agents.claude.stream.progress import CarryOver
-from remuda.agents.claude.stream.protocol import events_of
-from remuda.agents.claude.stream.reader import MAX_LINE_BYTES, LineReader
+from remuda.agents.claude.stream.stream_protocol import events_of
 
 INIT = {
     "type": "system",
@@ -92,24 +92,21 @@ def test_reader_byte_by_byte_reads_the_same() -> None:
 
 
 def test_reader_last_line_without_its_end_is_read_when_whole() -> None:
-    found, reader = read(WIRE.rstrip(b"\n"))
+    found, _ = read(WIRE.rstrip(b"\n"))
     assert found == TALK
-    assert reader.junk == 0
 
 
 @pytest.mark.parametrize(
     "junk", [b"debug: hello", b'{"type": "result"', b"[1, 2]", b"17", b"\xff\xfe", b"[" * 9000]
 )
-def test_reader_junk_between_messages_is_counted_and_left_out(junk: bytes) -> None:
-    found, reader = read(junk + b"\n" + WIRE + junk)
+def test_reader_junk_between_messages_is_left_out(junk: bytes) -> None:
+    found, _ = read(junk + b"\n" + WIRE + junk)
     assert found == TALK
-    assert reader.junk == 2
 
 
 def test_reader_blank_lines_are_nothing() -> None:
-    found, reader = read(b"\n\r\n  \n" + WIRE)
+    found, _ = read(b"\n\r\n  \n" + WIRE)
     assert found == TALK
-    assert reader.junk == 0
 
 
 def test_reader_a_line_beyond_the_bound_is_dropped_and_what_follows_is_read() -> None:
@@ -142,7 +139,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=8,
 )
-TYPES = sorted(protocol._READERS)
+TYPES = sorted(stream_protocol._READERS)
 KEYS = [
     "subtype",
     "request",
@@ -191,7 +188,7 @@ def test_events_no_message_whatever_it_holds_is_an_error(
 def test_events_of_a_turn() -> None:
     assert [event for message in TALK for event in events_of(message)] == [
         PromptMoved("u1", "started"),
-        TurnBegun("c1", HERE),
+        StreamTurnBegun("c1", HERE),
         TextPiece("Grüß \u2028 dich"),
         TurnResult(
             conversation_id="c1",
@@ -280,7 +277,7 @@ def test_ended_by_an_interrupt_is_told_from_an_error_of_the_api() -> None:
 
 @given(st.text())
 def test_prompt_is_one_line_and_says_the_text_exactly(text: str) -> None:
-    line = protocol.prompt(text, "u1")
+    line = stream_protocol.prompt(text, "u1")
     assert line.count(b"\n") == 1
     sent = json.loads(line)
     assert sent == {"type": "user", "uuid": "u1", "message": {"role": "user", "content": text}}
@@ -293,19 +290,19 @@ def test_lines_that_answer_a_permission() -> None:
         assert sent["response"]["request_id"] == "r"
         return sent["response"].get("response") or sent["response"]["error"]
 
-    assert answer(protocol.allow("r", {"a": 1})) == {"behavior": "allow", "updatedInput": {"a": 1}}
-    assert answer(protocol.allow("r", {}, [{"type": "x"}]))["updatedPermissions"] == [{"type": "x"}]
-    assert answer(protocol.deny("r", "")) == {"behavior": "deny", "message": "denied"}
-    assert answer(protocol.deny("r", "no", interrupt=True)) == {
+    assert answer(stream_protocol.allow("r", {"a": 1})) == {"behavior": "allow", "updatedInput": {"a": 1}}
+    assert answer(stream_protocol.allow("r", {}, [{"type": "x"}]))["updatedPermissions"] == [{"type": "x"}]
+    assert answer(stream_protocol.deny("r", "")) == {"behavior": "deny", "message": "denied"}
+    assert answer(stream_protocol.deny("r", "no", interrupt=True)) == {
         "behavior": "deny",
         "message": "no",
         "interrupt": True,
     }
-    assert answer(protocol.refuse("r", "cannot")) == "cannot"
+    assert answer(stream_protocol.refuse("r", "cannot")) == "cannot"
 
 
 def test_line_of_an_interrupt_cancels_what_is_queued() -> None:
-    assert json.loads(protocol.interrupt("r")) == {
+    assert json.loads(stream_protocol.interrupt("r")) == {
         "type": "control_request",
         "request_id": "r",
         "request": {"subtype": "interrupt", "cancel_queued": True},
@@ -318,8 +315,10 @@ def test_always_stays_in_the_conversation() -> None:
         {"type": "setMode", "mode": "acceptEdits", "destination": "session"},
     ]
     shell = {"command": "ls"}
-    assert protocol.for_conversation("Bash", shell, suggested) == [{**suggested[0], "destination": "session"}]
-    [made] = protocol.for_conversation("Write", {}, [])
+    assert stream_protocol.for_conversation("Bash", shell, suggested) == [
+        {**suggested[0], "destination": "session"}
+    ]
+    [made] = stream_protocol.for_conversation("Write", {}, [])
     assert made["rules"] == [{"toolName": "Write"}]
     assert made["destination"] == "session"
 
@@ -329,7 +328,7 @@ def test_always_without_a_rule_is_what_the_dialog_would_do() -> None:
         {"type": "addDirectories", "directories": ["/srv"], "destination": "localSettings"},
         {"type": "setMode", "mode": "acceptEdits", "destination": "session"},
     ]
-    made = protocol.for_conversation("Bash", {"command": "touch /srv/x"}, suggested)
+    made = stream_protocol.for_conversation("Bash", {"command": "touch /srv/x"}, suggested)
     assert made == [{**one, "destination": "session"} for one in suggested]
 
 
@@ -340,7 +339,7 @@ def test_always_is_never_every_command_and_never_more_than_what_was_edited() -> 
     ]
     this_one = [{"toolName": "Bash", "ruleContent": "ls"}]
     for suggested, edited in ((mode, False), ([], False), (rule, True)):
-        [made] = protocol.for_conversation("Bash", {"command": "ls"}, suggested, edited=edited)
+        [made] = stream_protocol.for_conversation("Bash", {"command": "ls"}, suggested, edited=edited)
         assert made["rules"] == this_one
 
 
@@ -349,13 +348,13 @@ def test_always_is_never_every_command_and_never_more_than_what_was_edited() -> 
 def test_always_of_a_command_with_a_star_makes_no_rule(command: str, edited: bool) -> None:
     rules = [{"toolName": "Bash", "ruleContent": part} for part in command.split(" && ")]
     suggested = [{"type": "addRules", "rules": rules, "destination": "localSettings"}]
-    assert protocol.for_conversation("Bash", {"command": command}, suggested, edited=edited) == []
-    assert protocol.for_conversation("Bash", {"command": command}, []) == []
+    assert stream_protocol.for_conversation("Bash", {"command": command}, suggested, edited=edited) == []
+    assert stream_protocol.for_conversation("Bash", {"command": command}, []) == []
 
 
 def test_always_of_a_plain_command_keeps_the_prefix_that_the_agent_suggests() -> None:
     rule = {"toolName": "Bash", "ruleContent": "npm test:*"}
-    [made] = protocol.for_conversation(
+    [made] = stream_protocol.for_conversation(
         "Bash", {"command": "npm test x"}, [{"type": "addRules", "rules": [rule]}]
     )
     assert made["rules"] == [rule]

@@ -13,7 +13,7 @@ from typing import Any
 from remuda.agents.headless import Message, TurnEnd
 from remuda.agents.unattended import DENIED
 
-from .transcript import Json, TurnSummary, TurnTail, content_blocks
+from .print_transcript import Json, TurnSummary, TurnTail, content_blocks
 
 
 class TranscriptMessages:

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from remuda.errors import AgentRefused, CallFailed, WaitTimeout
-from remuda.supervised.process import SelectLoop, SupervisedProcess
+from remuda.supervised.child_process import SelectLoop, SupervisedProcess
 
 from .output import say
-from .request import DEFAULT_TIMEOUT, PrintRequest
+from .print_request import DEFAULT_TIMEOUT, PrintRequest
 
 if TYPE_CHECKING:
     from remuda.agents.base import StreamTransport

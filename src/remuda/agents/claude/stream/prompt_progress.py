@@ -15,16 +15,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from .events import (
+from .stream_events import (
     ConversationReset,
     Event,
     MessagePart,
     PromptMoved,
     StateChanged,
+    StreamTurnBegun,
     Surroundings,
     TasksChanged,
     ToolCalled,
-    TurnBegun,
     TurnResult,
 )
 
@@ -161,7 +161,7 @@ class CarryOver:
                 self.add(f"{LASTING_TOOLS[name]} ({name})")
             case ConversationReset():
                 self._was_reset = True
-            case TurnBegun(surroundings=surroundings):
+            case StreamTurnBegun(surroundings=surroundings):
                 self._compare(surroundings)
             case _:
                 pass

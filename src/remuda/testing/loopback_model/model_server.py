@@ -15,8 +15,8 @@ from typing import Self, TypeAlias
 from remuda.tasks import TaskSet
 from remuda.testing.script import Hold, Reply, failure, reply_to
 
-from .connection import MAX_HEAD_BYTES, ClientReader, Connection
-from .request import Predicate, Request, RequestLog, matching
+from .model_connection import MAX_HEAD_BYTES, ClientReader, ModelConnection
+from .model_request import Predicate, Request, RequestLog, matching
 
 _CLOSE_TIMEOUT = 5.0
 
@@ -239,7 +239,7 @@ class LoopbackModel:
             return asyncio.StreamReaderProtocol(reader, lambda _, writer: serve(reader, writer))
 
         def serve(reader: ClientReader, writer: asyncio.StreamWriter) -> None:
-            connection = Connection(reader, writer, self._log, self._decide, self._scripting.given)
+            connection = ModelConnection(reader, writer, self._log, self._decide, self._scripting.given)
             connections.start(connection.serve())
 
         server = await self._loop.create_server(accept, "127.0.0.1", self._port)

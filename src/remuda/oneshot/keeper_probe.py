@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from remuda.agents.headless import Dialogs, Lines
     from remuda.keeper.client import KeeperClient
 
-    from .session import CallSession
+    from .print_session import CallSession
 
 
 _READ_BYTES = 1 << 16
@@ -124,7 +124,7 @@ class KeeperProbe:
         """Return what the agent's terminal shows, or showed last."""
         if lines := self.screen():
             return "\n".join(lines).rstrip()
-        from remuda.terminal.history import plain_text
+        from remuda.terminal.history_format import plain_text
 
         return plain_text(bytes(self._output)).strip()
 

@@ -168,7 +168,7 @@ class UsageError(Exception):
 
 
 @dataclass(slots=True)
-class Options:
+class AgentFlags:
     """The flags that matter here."""
 
     prompt: str | None = None
@@ -194,9 +194,9 @@ class Options:
     shows_help: bool = False
 
 
-def parse(arguments: Sequence[str]) -> Options:
+def parse(arguments: Sequence[str]) -> AgentFlags:
     """Parse arguments, without the program's name. Raises UsageError if they break the rules."""
-    options = Options()
+    options = AgentFlags()
     rest = list(arguments)
     words: list[str] = []
     while rest:
@@ -242,7 +242,7 @@ _SWITCHES = {
 _TEXTS = ("--settings", "--resume", "--name", "--input-format", "--output-format")
 
 
-def _apply(options: Options, flag: str, values: list[str]) -> None:
+def _apply(options: AgentFlags, flag: str, values: list[str]) -> None:
     value = values[0] if values else ""
     match _ALIASES.get(flag, flag):
         case switch if switch in _SWITCHES:

@@ -1,6 +1,6 @@
 """The events of Claude Code's stream-json protocol (2.1.325). Pure.
 
-The events of one prompt, in order: `PromptMoved` queued and started, `TurnBegun`, then `TextPiece`,
+The events of one prompt, in order: `PromptMoved` queued and started, `StreamTurnBegun`, then `TextPiece`,
 `ToolCalled`, `PermissionAsked` and `ToolReturned` as they happen, and `TurnResult`. A prompt has an id of
 ours, which comes back in `PromptMoved`, `ConversationReset` and `TurnResult`. A turn that the agent starts by
 itself has none, or another.
@@ -37,7 +37,7 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True)
-class TurnBegun:
+class StreamTurnBegun:
     """A turn begins. Commands of the CLI itself have turns too."""
 
     conversation_id: str
@@ -107,7 +107,7 @@ class ApiRetry:
 
 @dataclass(frozen=True, slots=True)
 class ConversationReset:
-    """The conversation was cleared. The next `TurnBegun` has the id of the new one."""
+    """The conversation was cleared. The next `StreamTurnBegun` has the id of the new one."""
 
     command_id: str | None
 
@@ -165,7 +165,7 @@ class TurnResult:
 
 
 Event: TypeAlias = (
-    ControlReply | TurnBegun | TextPiece | MessagePart | ToolCalled | ToolReturned | PermissionAsked
+    ControlReply | StreamTurnBegun | TextPiece | MessagePart | ToolCalled | ToolReturned | PermissionAsked
     | PermissionWithdrawn | UnsupportedRequest | ApiRetry | ConversationReset | TasksChanged | StateChanged
     | PromptMoved | TurnResult
 )  # fmt: skip

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from remuda.agents.calling import PromptCall
-from remuda.agents.prompting import Past
+from remuda.agents.prompting import Past, PromptCall
 from remuda.agents.state import State
 
 
@@ -26,7 +25,7 @@ class Caller(Protocol):
         """Ask the agent to stop this turn, or the one that runs. Its reports say whether it did."""
 
 
-class Terminal(Protocol):
+class TurnTerminal(Protocol):
     """One session. Everything but `past` answers at once."""
 
     def now(self) -> float: ...

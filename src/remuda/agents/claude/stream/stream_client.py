@@ -13,26 +13,26 @@ from contextlib import contextmanager
 from uuid import uuid4
 
 from remuda.errors import RemoteProtocolError, SessionCrashed
-from remuda.supervised.process import SupervisedProcess
+from remuda.supervised.child_process import SupervisedProcess
 from remuda.tasks import Wakeup
 
-from . import protocol
-from .events import (
+from . import stream_protocol
+from .prompt_progress import CarryOver, PromptProgress
+from .reader import MAX_LINE_BYTES, LineReader
+from .stream_events import (
     ControlReply,
     ConversationReset,
     Event,
     MessagePart,
     PermissionAsked,
+    StreamTurnBegun,
     ToolCalled,
-    TurnBegun,
     TurnResult,
     UnsupportedRequest,
 )
-from .progress import CarryOver, PromptProgress
-from .protocol import Message, events_of
-from .reader import MAX_LINE_BYTES, LineReader
+from .stream_protocol import Message, events_of
 
-_OF_A_TURN = (TurnBegun, TurnResult, MessagePart, ToolCalled)
+_OF_A_TURN = (StreamTurnBegun, TurnResult, MessagePart, ToolCalled)
 _UNSUPPORTED = "this client does not support that request"
 _GIVEN_UP = "the request was aborted"
 
@@ -147,12 +147,12 @@ class StreamClient:
                 if request_id in self._replies:
                     self._replies[request_id] = event
             case UnsupportedRequest(request_id):
-                self.send(protocol.refuse(request_id, _UNSUPPORTED))
+                self.send(stream_protocol.refuse(request_id, _UNSUPPORTED))
             case PermissionAsked(request_id) if self._followed is None:
-                self.send(protocol.deny(request_id, _GIVEN_UP))
+                self.send(stream_protocol.deny(request_id, _GIVEN_UP))
             case ConversationReset():
                 self.was_reset = True
-            case TurnBegun(conversation_id):
+            case StreamTurnBegun(conversation_id):
                 self.conversation_id = conversation_id
                 self.turns += 1
             case _:

@@ -27,10 +27,10 @@ from remuda.errors import (
 from remuda.inbox.receipts import Trace, trace
 from remuda.keeper.claim import read_holder
 
+from .keeper_probe import KeeperProbe, is_unreported, question_for_person, unanswerable, waited
 from .output import warn
-from .probe import KeeperProbe, is_unreported, question_for_person, unanswerable, waited
-from .request import DEFAULT_TIMEOUT, PrintRequest
-from .session import NEVER, CallSession
+from .print_request import DEFAULT_TIMEOUT, PrintRequest
+from .print_session import NEVER, CallSession
 
 if TYPE_CHECKING:
     from remuda.agents.headless import Message

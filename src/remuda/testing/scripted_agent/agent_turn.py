@@ -11,9 +11,9 @@ from remuda.testing.script import ToolResult
 from . import records
 from .calls import Call
 from .layout import DIM, WARN
-from .model import ApiFailed, Request, Said
+from .model_reply import ApiFailed, ModelRequest, Said
 from .records import new_id
-from .stage import Interrupted, Stage, TurnEnded
+from .stage import Stage, TurnAborted, TurnEnded
 
 DEFAULT_BLOCK_CAP = 8
 _SAY_SOMETHING = (
@@ -28,8 +28,8 @@ class _Halted(Exception):  # not an error
         self.reason = reason
 
 
-class Turn:
-    """Runs one turn. Esc throws :class:`Interrupted` into it; no hook reports that."""
+class AgentTurn:
+    """Runs one turn. Esc throws :class:`TurnAborted` into it; no hook reports that."""
 
     def __init__(self, stage: Stage, prompts: Sequence[str]) -> None:
         self._stage = stage
@@ -37,7 +37,7 @@ class Turn:
         self._started = time.monotonic()
         self._id = new_id()
         self._blocks_in_a_row = 0
-        self._request: Request | None = None
+        self._request: ModelRequest | None = None
         self._call: Call | None = None
         self._before = stage.session.transcript.leaf
         self._answered = False
@@ -48,7 +48,7 @@ class Turn:
         """From what was said to the end of the turn."""
         try:
             await self._converse(said)
-        except Interrupted:
+        except TurnAborted:
             self._interrupt()
         except TurnEnded:
             self._reject()
@@ -81,7 +81,7 @@ class Turn:
     async def _ask_model(self, said: str | ToolResult) -> Said:
         answer = Said()
         for _ in range(self._stage.knobs.turns):
-            self._request = Request(self._stage, self._id)
+            self._request = ModelRequest(self._stage, self._id)
             answer = await self._request.run(said)
             self._answered = True
         self._request = None

@@ -10,7 +10,7 @@ from typing import Any
 from remuda.untrusted import escape_hidden
 
 from .output import warn, write
-from .request import PrintRequest
+from .print_request import PrintRequest
 
 # The words of `claude -p` in text mode, without a newline after them.
 _LIMITS = {"error_max_turns": "Reached max turns", "error_max_budget_usd": "Exceeded USD budget"}

@@ -23,7 +23,7 @@ class Typed:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class KeyPress:
     """A key with a name: ``enter``, ``esc``, ``up``, ``ctrl-c``, ``newline`` …"""
 
     name: str
@@ -37,13 +37,13 @@ class Pasted:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class QueryAnswered:
     """The terminal's answer to one of our queries: ``kitty``, ``version``, ``attributes`` or ``other``."""
 
     query: str
 
 
-Input: TypeAlias = Typed | Key | Pasted | Answered
+Input: TypeAlias = Typed | KeyPress | Pasted | QueryAnswered
 
 _CONTROL_KEYS = {0x0D: "enter", 0x0A: "newline", 0x09: "tab", 0x7F: "backspace", 0x08: "backspace"}
 _CSI_KEYS = {"A": "up", "B": "down", "C": "right", "D": "left", "H": "home", "F": "end", "Z": "backtab"}
@@ -98,7 +98,7 @@ class Decoder:
         """Nothing more will come soon: a held ESC was the key, and what follows was typed."""
         if self.holds_escape:
             self._buffer = self._buffer[1:]
-            yield Key("esc")
+            yield KeyPress("esc")
             yield from self.feed(b"")
 
     def _take(self) -> Iterator[Input]:
@@ -121,7 +121,7 @@ class Decoder:
             yield from map(Typed, self._utf8.decode(match[0]))
             return
         byte, self._buffer = self._buffer[0], self._buffer[1:]
-        yield Key(_CONTROL_KEYS.get(byte) or f"ctrl-{chr(byte + 0x60)}")
+        yield KeyPress(_CONTROL_KEYS.get(byte) or f"ctrl-{chr(byte + 0x60)}")
 
     def _take_sequence(self) -> Iterator[Input]:
         buffer = self._buffer
@@ -134,7 +134,7 @@ class Decoder:
             yield from self._csi(match[1].decode(), match[2].decode(), match[3].decode())
         elif match := _STRING.match(buffer):
             self._buffer = buffer[match.end() :]
-            yield Answered("version" if match[1] == b"P" and match[2].startswith(b">|") else "other")
+            yield QueryAnswered("version" if match[1] == b"P" and match[2].startswith(b">|") else "other")
         elif buffer.startswith(b"\x1bO"):
             yield from self._ss3()
         elif not _CSI_START.match(buffer) and buffer[1:2] not in b"P]_^X":
@@ -145,16 +145,16 @@ class Decoder:
             name = _CSI_KEYS.get(chr(self._buffer[2]))
             self._buffer = self._buffer[3:]
             if name:
-                yield Key(name)
+                yield KeyPress(name)
 
     def _meta(self) -> Iterator[Input]:
         behind = self._buffer[1:2]
         if behind == b"\x1b":
             self._buffer = self._buffer[1:]
-            yield Key("esc")
+            yield KeyPress("esc")
         elif behind in b"\r\n":
             self._buffer = self._buffer[2:]
-            yield Key("newline")
+            yield KeyPress("newline")
         else:
             # Alt and a character; none of them means anything here.
             self._buffer = self._buffer[2:]
@@ -167,22 +167,22 @@ class Decoder:
         elif final == "u":
             yield from _kitty(parameters)
         elif final in _CSI_KEYS:
-            yield Key(_CSI_KEYS[final])
+            yield KeyPress(_CSI_KEYS[final])
 
     def _tilde(self, parameters: str) -> Iterator[Input]:
         number = parameters.partition(";")[0]
         if number == "200":
             self._pasting = True
         elif number in _TILDE_KEYS:
-            yield Key(_TILDE_KEYS[number])
+            yield KeyPress(_TILDE_KEYS[number])
 
 
 def _answer(parameters: str, final: str) -> Iterator[Input]:
     """Replies to queries, and reports of mouse and focus, which no one requested."""
     if parameters.startswith("?") and final in "uc":
-        yield Answered("kitty" if final == "u" else "attributes")
+        yield QueryAnswered("kitty" if final == "u" else "attributes")
     elif final not in "IOMm":
-        yield Answered("other")
+        yield QueryAnswered("other")
 
 
 def _kitty(parameters: str) -> Iterator[Input]:
@@ -191,12 +191,12 @@ def _kitty(parameters: str) -> Iterator[Input]:
     number = int(code.partition(":")[0] or 0)
     bits = int(modifiers.partition(":")[0] or 1) - 1
     if number == 13 and bits:
-        yield Key("newline")
+        yield KeyPress("newline")
     elif number == 9 and bits & 1:
-        yield Key("backtab")
+        yield KeyPress("backtab")
     elif number in _KITTY_KEYS:
-        yield Key(_KITTY_KEYS[number])
+        yield KeyPress(_KITTY_KEYS[number])
     elif bits & 4 and 0x61 <= number <= 0x7A:
-        yield Key(f"ctrl-{chr(number)}")
+        yield KeyPress(f"ctrl-{chr(number)}")
     elif number >= 0x20 and not bits & ~1:
         yield Typed(chr(number))

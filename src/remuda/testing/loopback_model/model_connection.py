@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..script import Fail, Hold, Reply
-from .request import Outcome, Request, RequestLog
-from .stream import Action, Break, EventStream, Pause, Send, error_body, waits, whole_message
+from .model_request import Outcome, Request, RequestLog
+from .reply_stream import Action, Break, EventStream, Pause, Send, error_body, waits, whole_message
 
 # ── HTTP/1.1, as much of it as an agent's client library speaks to the model ──
 
 MAX_HEAD_BYTES = 1 << 20
 
 
-class ProtocolError(Exception):
+class BadRequest(Exception):
     """The client sent what this server does not understand."""
 
 
@@ -38,13 +38,13 @@ async def read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError as error:
         if error.partial.strip():
-            raise ProtocolError("the connection ended inside a request's head") from error
+            raise BadRequest("the connection ended inside a request's head") from error
         return None
     except asyncio.LimitOverrunError as error:
-        raise ProtocolError("the request's head is too long") from error
+        raise BadRequest("the request's head is too long") from error
     method, path, headers = _parse_head(head)
     if "transfer-encoding" in headers:
-        raise ProtocolError("a request body needs a content-length")
+        raise BadRequest("a request body needs a content-length")
     if headers.get("expect", "").lower() == "100-continue":
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     return Incoming(method, path, headers, await _read_body(reader, headers))
@@ -76,23 +76,23 @@ def chunk(data: bytes) -> bytes:
 async def _read_body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> bytes:
     length = headers.get("content-length", "0")
     if not length.isdecimal():
-        raise ProtocolError(f"content-length is {length!r}")
+        raise BadRequest(f"content-length is {length!r}")
     try:
         return await reader.readexactly(int(length))
     except asyncio.IncompleteReadError as error:
-        raise ProtocolError("the connection ended inside a request's body") from error
+        raise BadRequest("the connection ended inside a request's body") from error
 
 
 def _parse_head(head: bytes) -> tuple[str, str, dict[str, str]]:
     first, *lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")
     words = first.split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        raise ProtocolError(f"not a request: {first[:80]!r}")
+        raise BadRequest(f"not a request: {first[:80]!r}")
     headers = {}
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon:
-            raise ProtocolError(f"not a header: {line[:80]!r}")
+            raise BadRequest(f"not a header: {line[:80]!r}")
         headers[name.strip().lower()] = value.strip()
     return words[0], words[1], headers
 
@@ -123,7 +123,7 @@ class ClientReader(asyncio.StreamReader):
         self.left.set()
 
 
-class Connection:
+class ModelConnection:
     """``decide`` gives the reply to a Messages request; ``given`` is called for one that is sent in full.
 
     It is called before the last bytes: who has read them may ask again at once, on another connection.
@@ -152,7 +152,7 @@ class Connection:
                 request = self._log.add(incoming)
                 if not await self._serve_one(request):
                     break
-        except ProtocolError as error:
+        except BadRequest as error:
             fail = Fail(400, "invalid_request_error", str(error))
             self._writer.write(json_response(400, error_body(fail), {"connection": "close"}))
         except ConnectionError:

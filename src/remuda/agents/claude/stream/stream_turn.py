@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from typing import Any
 
-from remuda.agents.requests import (
+from remuda.agents.warm import (
     Allow,
     Answered,
     Decision,
@@ -21,18 +21,18 @@ from remuda.agents.requests import (
 )
 from remuda.errors import Aborted, AgentError
 
-from . import protocol
-from .client import StreamClient
-from .events import (
+from . import stream_protocol
+from .prompt_progress import PromptProgress
+from .stream_client import StreamClient
+from .stream_events import (
     Event,
     PermissionAsked,
     PermissionWithdrawn,
+    StreamTurnBegun,
     TextPiece,
     ToolCalled,
     ToolReturned,
-    TurnBegun,
 )
-from .progress import PromptProgress
 
 _FAILED = "the permission request could not be decided"
 _INTERNAL = frozenset(
@@ -84,7 +84,7 @@ class StreamTurn:
 
     def _translated(self, event: Event) -> Iterator[SessionEvent]:
         match event:
-            case TurnBegun():
+            case StreamTurnBegun():
                 self._entrypoint = self._entrypoint or self._find_entrypoint()
             case TextPiece(text):
                 yield Token(text)
@@ -111,7 +111,7 @@ class StreamTurn:
             line = self._line(asked, await self._request.decide(permission))
         except Exception as error:  # noqa: BLE001  # it is the caller's code, and raised in its call
             self._failure = error
-            line = protocol.deny(asked.request_id, _FAILED)
+            line = stream_protocol.deny(asked.request_id, _FAILED)
         self._permissions.pop(asked.request_id, None)
         self._client.send(line)
         self._client.wake()
@@ -122,11 +122,13 @@ class StreamTurn:
             tool_input = asked.input if decision.input is None else decision.input
             if decision.always:
                 edited = decision.input is not None
-                rules = protocol.for_conversation(asked.tool, tool_input, asked.suggestions, edited=edited)
+                rules = stream_protocol.for_conversation(
+                    asked.tool, tool_input, asked.suggestions, edited=edited
+                )
                 self._client.carry_over.add("a permission for the rest of the conversation")
-            return protocol.allow(asked.request_id, tool_input, rules)
+            return stream_protocol.allow(asked.request_id, tool_input, rules)
         self._stopped_by_decision = self._stopped_by_decision or decision.interrupt
-        return protocol.deny(asked.request_id, decision.message, interrupt=decision.interrupt)
+        return stream_protocol.deny(asked.request_id, decision.message, interrupt=decision.interrupt)
 
     # ── the answer ──
 

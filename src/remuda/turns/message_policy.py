@@ -57,7 +57,7 @@ class Rules:
     """
 
 
-class Action(StrEnum):
+class MessageAction(StrEnum):
     ACK = "ack"
     NACK = "nack"
     DEAD = "dead"
@@ -65,8 +65,8 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    action: Action
+class MessageDecision:
+    action: MessageAction
     reason: str = ""
     delay: float = 0.0
     counts: bool = True
@@ -74,55 +74,59 @@ class Decision:
     account_waits: bool = False
 
 
-def decide_once(outcome: Outcome) -> Decision:
+def decide_once(outcome: Outcome) -> MessageDecision:
     """Decide about a message that is tried only once."""
     if outcome.end is End.CANCELLED:
-        return Decision(Action.DROP, outcome.text)
+        return MessageDecision(MessageAction.DROP, outcome.text)
     if outcome.end is End.FAILED and outcome.failure is Failure.RATE_LIMITED:
-        return replace(_failed(outcome, 1, 0.0), action=Action.DEAD, counts=True)
-    return Decision(Action.ACK) if outcome.end is End.ANSWERED else Decision(Action.DEAD, outcome.text)
+        return replace(_failed(outcome, 1, 0.0), action=MessageAction.DEAD, counts=True)
+    return (
+        MessageDecision(MessageAction.ACK)
+        if outcome.end is End.ANSWERED
+        else MessageDecision(MessageAction.DEAD, outcome.text)
+    )
 
 
-def decide(outcome: Outcome, attempt: int, on_orphan: OnOrphan, jitter: float) -> Decision:
+def decide(outcome: Outcome, attempt: int, on_orphan: OnOrphan, jitter: float) -> MessageDecision:
     """Decide about a message. `jitter`, from 0 to 1, spreads the retries of messages that failed together."""
     if outcome.end is End.ANSWERED:
-        return Decision(Action.ACK)
+        return MessageDecision(MessageAction.ACK)
     if outcome.end is End.FAILED:
         return _failed(outcome, attempt, jitter)
     if outcome.end is End.MIXED:
-        return Decision(Action.NACK, outcome.text, FIRST_DELAY)
+        return MessageDecision(MessageAction.NACK, outcome.text, FIRST_DELAY)
     if outcome.end in (End.DIED, End.LOST) and not outcome.submitted:
-        return Decision(Action.NACK, outcome.text)
+        return MessageDecision(MessageAction.NACK, outcome.text)
     if outcome.end in (End.DIED, End.TIMEOUT):
         return _orphaned(outcome, on_orphan)
     if outcome.end is End.CANCELLED:
-        return Decision(Action.DROP, outcome.text)
-    return Decision(Action.DEAD, outcome.text)
+        return MessageDecision(MessageAction.DROP, outcome.text)
+    return MessageDecision(MessageAction.DEAD, outcome.text)
 
 
-def decide_unwanted(decision: Decision, outcome: Outcome) -> Decision:
+def decide_unwanted(decision: MessageDecision, outcome: Outcome) -> MessageDecision:
     """Decide about a cancelled message: it is not tried again."""
-    if decision.action is not Action.NACK:
+    if decision.action is not MessageAction.NACK:
         return decision
-    action = Action.DEAD if outcome.submitted else Action.DROP
+    action = MessageAction.DEAD if outcome.submitted else MessageAction.DROP
     return replace(decision, action=action, reason=f"{UNWANTED}; {decision.reason}")
 
 
-def _failed(outcome: Outcome, attempt: int, jitter: float) -> Decision:
+def _failed(outcome: Outcome, attempt: int, jitter: float) -> MessageDecision:
     if outcome.failure in (Failure.INVALID, Failure.AUTHENTICATION):
-        return Decision(Action.DEAD, outcome.text)
+        return MessageDecision(MessageAction.DEAD, outcome.text)
     delay = backoff(attempt, jitter)
     if outcome.retry_after is not None:
         asked = clamp_seconds(outcome.retry_after, longest=LONGEST_LIMIT)
         delay = max(1.0, asked) + jitter * min(_SPREAD, asked / 10)
     limited = outcome.failure in (Failure.RATE_LIMITED, Failure.OVERLOADED)
-    return Decision(Action.NACK, outcome.text, delay, counts=not limited, account_waits=limited)
+    return MessageDecision(MessageAction.NACK, outcome.text, delay, counts=not limited, account_waits=limited)
 
 
-def _orphaned(outcome: Outcome, on_orphan: OnOrphan) -> Decision:
+def _orphaned(outcome: Outcome, on_orphan: OnOrphan) -> MessageDecision:
     if on_orphan == "retry":
-        return Decision(Action.NACK, outcome.text)
-    return Decision(Action.DROP if on_orphan == "drop" else Action.DEAD, outcome.text)
+        return MessageDecision(MessageAction.NACK, outcome.text)
+    return MessageDecision(MessageAction.DROP if on_orphan == "drop" else MessageAction.DEAD, outcome.text)
 
 
 def backoff(attempt: int, jitter: float) -> float:

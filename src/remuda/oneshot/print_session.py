@@ -18,7 +18,7 @@ from remuda.keeper.environment import session_environment
 from remuda.keeper.prefork import FAREWELL, Waiting, take_waiting
 from remuda.paths import SessionPaths
 
-from .request import PrintRequest
+from .print_request import PrintRequest
 
 NEVER = 1e9
 

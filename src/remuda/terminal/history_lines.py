@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from .emulator import Terminal
-from .history import Begun, Gap, HistoryEvent, Output, Painted, Resized, plain_text
-from .libghostty import Data, EngineUnavailable, Option
+from .emulator import EmulatedTerminal
+from .history_format import Begun, Gap, HistoryEvent, Output, Painted, Resized, plain_text
+from .libghostty import Data, EngineUnavailable, TerminalOption
 
 _PIECE_BYTES = 1 << 14
 _SCROLLBACK_BYTES = 64 << 20
@@ -30,13 +30,13 @@ _CANCEL = b"\x18"
 _MAIN_SCREEN = b"\x1b[?1049l"
 
 
-def open_transcript(*, styled: bool, unwrap: bool) -> Transcript | PlainTranscript:
+def open_transcript(*, styled: bool, unwrap: bool) -> HistoryLines | PlainTranscript:
     """Return the lines.
 
     `unwrap` joins rows that the terminal wrapped. Without the emulator, text without sequences.
     """
     try:
-        return Transcript(styled=styled, unwrap=unwrap)
+        return HistoryLines(styled=styled, unwrap=unwrap)
     except EngineUnavailable:
         return PlainTranscript()
 
@@ -45,7 +45,7 @@ def gap_line(gap: Gap) -> str:
     return f"[{gap.byte_count} bytes of output are missing here: the disk could not be written]"
 
 
-class Transcript:
+class HistoryLines:
     """Takes the events of a history and returns lines. Each line is returned once."""
 
     def __init__(self, *, styled: bool, unwrap: bool) -> None:
@@ -60,9 +60,9 @@ class Transcript:
         self._open(80, 24)
 
     def _open(self, cols: int, rows: int) -> None:
-        self._terminal = Terminal.open(cols, rows)
-        self._terminal.set_size(Option.SCROLLBACK_MAX_BYTES, _SCROLLBACK_BYTES)
-        self._terminal.set_size(Option.SCROLLBACK_MAX_LINES, _SCROLLBACK_LINES)
+        self._terminal = EmulatedTerminal.open(cols, rows)
+        self._terminal.set_size(TerminalOption.SCROLLBACK_MAX_BYTES, _SCROLLBACK_BYTES)
+        self._terminal.set_size(TerminalOption.SCROLLBACK_MAX_LINES, _SCROLLBACK_LINES)
         self._size = cols, rows
 
     def take(self, events: Iterable[HistoryEvent]) -> Iterator[str]:

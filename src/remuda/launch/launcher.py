@@ -25,8 +25,7 @@ from remuda.proctree import adopt_orphans, descendants
 from remuda.tasks import TaskSet
 from remuda.terminal.pty import Pty, get_size, spawn
 
-from . import console
-from .console import RESET, Console, PacedOutput
+from .launch_console import RESET, LaunchConsole, PacedOutput, is_ours
 
 # ── what to do ──
 
@@ -149,7 +148,7 @@ class _Launch:
         self._remove_stale_signal()
         with contextlib.ExitStack() as stack:
             self._catch_signals()
-            watched = console.is_ours()
+            watched = is_ours()
             strangers = frozenset(descendants(os.getpid()))
             pty = self._spawn(watched)
             self._child = Child(pty, self._printed, kill_group=True, strangers=strangers)
@@ -159,7 +158,7 @@ class _Launch:
             )
             stack.callback(self._output.close)
             if watched:
-                stack.enter_context(Console(self._child))
+                stack.enter_context(LaunchConsole(self._child))
                 self._raw = True
             self._watch_for_the_end(stack)
             ending = await self._over

@@ -70,7 +70,7 @@ class Future(Generic[T]):
             callback()
 
 
-class Task(Future[T]):
+class LoopTask(Future[T]):
     """A coroutine being run; done when it returns or raises."""
 
     def __init__(self, coroutine: Coroutine[Future[Any], None, T]) -> None:
@@ -134,9 +134,9 @@ class Loop:
         self._selector.register(self._wake_read, selectors.EVENT_READ, self._drain_wakes)
         self._stopped = False
 
-    def spawn(self, coroutine: Coroutine[Future[Any], None, T]) -> Task[T]:
+    def spawn(self, coroutine: Coroutine[Future[Any], None, T]) -> LoopTask[T]:
         """Start a task; it runs to its first wait before this returns."""
-        return Task(coroutine)
+        return LoopTask(coroutine)
 
     def later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         """Call back in that time."""

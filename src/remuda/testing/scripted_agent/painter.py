@@ -9,13 +9,13 @@ import termios
 import tty
 from typing import Protocol
 
-from .layout import Frame, Row, View, bottom_rows, clip, full_screen
+from .layout import ConversationView, ScreenFrame, ScreenRow, bottom_rows, clip, full_screen
 
 
-class Screen(Protocol):
+class Painter(Protocol):
     """Two ways to show a view: on a screen of its own, or below what the terminal already shows."""
 
-    def paint(self, view: View, columns: int, lines: int) -> str:
+    def paint(self, view: ConversationView, columns: int, lines: int) -> str:
         """Return the bytes from what is shown to this view."""
 
     def forget(self) -> None:
@@ -26,7 +26,7 @@ class FullScreen:
     """The terminal belongs to us."""
 
     def __init__(self) -> None:
-        self._shown: list[Row] = []
+        self._shown: list[ScreenRow] = []
         self._cursor: tuple[int, int] | None = None
         self._fresh = True
 
@@ -34,7 +34,7 @@ class FullScreen:
         self._shown = []
         self._fresh = True
 
-    def paint(self, view: View, columns: int, lines: int) -> str:
+    def paint(self, view: ConversationView, columns: int, lines: int) -> str:
         frame = full_screen(view, columns, lines)
         changed = [index for index, row in enumerate(frame.rows) if self._differs(index, row)]
         if not changed and frame.cursor == self._cursor and not self._fresh:
@@ -44,13 +44,13 @@ class FullScreen:
         self._shown, self._cursor, self._fresh = frame.rows, frame.cursor, False
         return bytes_
 
-    def _differs(self, index: int, row: Row) -> bool:
+    def _differs(self, index: int, row: ScreenRow) -> bool:
         if index >= len(self._shown):
             return bool(row.text)
         return self._shown[index] != row
 
     @staticmethod
-    def _place(frame: Frame) -> str:
+    def _place(frame: ScreenFrame) -> str:
         if frame.cursor is None:
             return "\x1b[?25l"
         return f"\x1b[{frame.cursor[0] + 1};{frame.cursor[1] + 1}H\x1b[?25h"
@@ -62,13 +62,13 @@ class Inline:
     def __init__(self) -> None:
         self._header_shown = False
         self._blocks_shown = 0
-        self._live: list[Row] = []
+        self._live: list[ScreenRow] = []
         self._cursor = (0, 0)
 
     def forget(self) -> None:
         self._live = []
 
-    def paint(self, view: View, columns: int, lines: int) -> str:
+    def paint(self, view: ConversationView, columns: int, lines: int) -> str:
         finished = self._finished(view, columns)
         live, cursor = self._changing(view, columns, lines)
         if not finished and live == self._live and cursor == self._cursor:
@@ -80,8 +80,8 @@ class Inline:
         self._live, self._cursor = live, cursor
         return f"\r{up}\x1b[J{drawn}{place}"
 
-    def _finished(self, view: View, columns: int) -> list[Row]:
-        rows = [] if self._header_shown else [Row(clip(line, columns)) for line in view.header]
+    def _finished(self, view: ConversationView, columns: int) -> list[ScreenRow]:
+        rows = [] if self._header_shown else [ScreenRow(clip(line, columns)) for line in view.header]
         self._header_shown = True
         # The newest block may still grow while the agent is busy.
         until = len(view.blocks) - (1 if view.activity else 0)
@@ -92,19 +92,21 @@ class Inline:
         self._blocks_shown = max(until, self._blocks_shown)
         return rows
 
-    def _changing(self, view: View, columns: int, lines: int) -> tuple[list[Row], tuple[int, int]]:
+    def _changing(
+        self, view: ConversationView, columns: int, lines: int
+    ) -> tuple[list[ScreenRow], tuple[int, int]]:
         growing = view.blocks[self._blocks_shown :]
         above = [row for block in growing for row in block.rows(columns)]
-        above += [Row(clip(f"❯ {text}", columns)) for text in view.queued]
+        above += [ScreenRow(clip(f"❯ {text}", columns)) for text in view.queued]
         if view.activity:
-            above += [Row(""), Row(clip(view.activity, columns))]
+            above += [ScreenRow(""), ScreenRow(clip(view.activity, columns))]
         bottom, cursor = bottom_rows(view, columns, max(1, lines - 2))
-        above = [*above, Row("")][-max(0, lines - len(bottom) - 1) :]
+        above = [*above, ScreenRow("")][-max(0, lines - len(bottom) - 1) :]
         row, column = cursor or (len(bottom) - 1, 0)
         return [*above, *bottom], (len(above) + row, column)
 
 
-def _styled(row: Row) -> str:
+def _styled(row: ScreenRow) -> str:
     text = f"\x1b[{row.style}m{row.text}\x1b[0m" if row.style and row.text else row.text
     # Cleared before, not after: after a full row the cursor is on its last column still, and clears it.
     return f"\x1b[K{text}"
@@ -125,7 +127,7 @@ _END = (
 )
 
 
-class Terminal:
+class AgentTerminal:
     """Standard input and output. :meth:`close` gives the terminal back as it was, and may be called twice."""
 
     def __init__(self, *, silent: bool = False, titled: bool = True) -> None:

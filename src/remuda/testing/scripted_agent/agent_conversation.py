@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from . import ENTRYPOINT, records
-from .options import Knobs, Options, UsageError
+from .agent_flags import AgentFlags, Knobs, UsageError
 from .records import Tail, new_id
-from .transcript import Transcript, folder, newest, read
+from .transcript_file import Transcript, folder, newest, read
 
 _EFFORT = {"level": "medium"}
 # Which of the common fields an event's payload has, besides the session's own.
@@ -22,10 +22,10 @@ _WITH_EFFORT = _IN_TOOLS | {"Stop", "StopFailure"}
 _WITHOUT_PROMPT = frozenset({"SessionStart", "InstructionsLoaded"})
 
 
-class Session:
+class AgentConversation:
     """The conversation that goes on in this process; ``/clear`` begins another one with :meth:`restart`."""
 
-    def __init__(self, options: Options, knobs: Knobs, config: Path, cwd: str, mode: str) -> None:
+    def __init__(self, options: AgentFlags, knobs: Knobs, config: Path, cwd: str, mode: str) -> None:
         self.cwd = cwd
         self.mode = mode
         self.model = options.model
@@ -125,7 +125,7 @@ class Session:
         tail = Tail(self.cwd, self.id, self._first_id)
         return Transcript(self._path(self.id), tail, writes=self._knobs.writes_transcript)
 
-    def _choose_id(self, options: Options) -> str:
+    def _choose_id(self, options: AgentFlags) -> str:
         resumed = options.resume or (newest(self._config, self.cwd) if options.continues else None)
         if resumed is None:
             if options.continues or options.resume is not None:
@@ -136,12 +136,12 @@ class Session:
         self.old_records = list(read(self._path(resumed)))
         return self._fresh_id(options) if options.fork else resumed
 
-    def _fresh_id(self, options: Options) -> str:
+    def _fresh_id(self, options: AgentFlags) -> str:
         if options.session_id and self._path(options.session_id).exists():
             raise UsageError(f"Error: Session ID {options.session_id} is already in use.")
         return options.session_id or new_id()
 
-    def _take_up(self, options: Options) -> None:
+    def _take_up(self, options: AgentFlags) -> None:
         """Continue after the last line of an old conversation, copied first where it is forked."""
         self.source = "resume"
         if options.fork:

@@ -6,14 +6,14 @@ import re
 from pathlib import Path
 
 from . import records
-from .command import Commands, run_shell
-from .composer import Prompt, ShellCommand, SlashCommand, Submission
-from .hooks import Verdict
+from .agent_loop import Future
+from .agent_turn import AgentTurn
+from .composer import ShellCommand, SlashCommand, Submission, SubmittedPrompt
+from .hook_runner import HookVerdict
 from .layout import DIM, WARN
-from .loop import Future
 from .records import new_id
-from .stage import Interrupted, Stage
-from .turn import Turn
+from .slash_command import Commands, run_shell
+from .stage import Stage, TurnAborted
 
 # ── what was submitted while a turn ran ──
 
@@ -21,7 +21,7 @@ from .turn import Turn
 # the model with the tool's result. Either way UserPromptSubmit fires when they are typed, not when they run.
 
 
-class Queue:
+class PromptQueue:
     """Submissions in their order."""
 
     def __init__(self, stage: Stage) -> None:
@@ -32,7 +32,7 @@ class Queue:
         """Keep a submission for later; hooks hear of a prompt at once and may refuse it."""
         self._waiting.append(meaning)
         self._show()
-        if isinstance(meaning, Prompt):
+        if isinstance(meaning, SubmittedPrompt):
             self._note("enqueue", content=meaning.text)
             self._stage.loop.spawn(self._tell_hooks(meaning))
 
@@ -65,7 +65,7 @@ class Queue:
             )
             self._stage.face.show(text, "❯ ")
 
-    async def _tell_hooks(self, prompt: Prompt) -> None:
+    async def _tell_hooks(self, prompt: SubmittedPrompt) -> None:
         verdict = await self._stage.fire("UserPromptSubmit", {"prompt": prompt.text})
         if verdict.reasons and prompt in self._waiting:
             self._waiting.remove(prompt)
@@ -73,7 +73,7 @@ class Queue:
 
     def _take_prompts(self) -> list[str]:
         prompts: list[str] = []
-        while self._waiting and isinstance(first := self._waiting[0], Prompt):
+        while self._waiting and isinstance(first := self._waiting[0], SubmittedPrompt):
             prompts.append(first.text)
             self._waiting.pop(0)
         self._show()
@@ -90,7 +90,7 @@ class Queue:
 
 def _shown(waiting: Submission) -> str:
     match waiting:
-        case Prompt(text):
+        case SubmittedPrompt(text):
             return text
         case ShellCommand(command):
             return f"!{command}"
@@ -104,11 +104,11 @@ _MENTION = re.compile(r"(?:^|\s)@([^\s]+)")
 _LARGEST_MENTION = 256 * 1024
 
 
-class Worker:
+class PromptWorker:
     """Does one submission at a time, but not before ``started``: when the hooks of SessionStart are done."""
 
     def __init__(self, stage: Stage, commands: Commands) -> None:
-        self.started: Future[Verdict] = Future()
+        self.started: Future[HookVerdict] = Future()
         self._stage = stage
         self._commands = commands
 
@@ -121,10 +121,10 @@ class Worker:
                     await self._commands.run(meaning)
                 case ShellCommand(command):
                     told = await run_shell(self._stage, command)
-                    await Turn(self._stage, []).run(told)
-                case Prompt(text):
+                    await AgentTurn(self._stage, []).run(told)
+                case SubmittedPrompt(text):
                     await self.converse([text], queued=False)
-        except Interrupted:
+        except TurnAborted:
             self._stage.tools.kill()
             self._stage.face.show("Interrupted · What should Claude do instead?", "  ⎿  ", DIM)
 
@@ -137,14 +137,14 @@ class Worker:
         try:
             await self.started
             blocked = not queued and await self._is_blocked(prompts[0])
-        except Interrupted:
+        except TurnAborted:
             self._stage.give_back(prompts)
             return
         if blocked:
             self._stage.face.view.blocks.remove(shown[0])
             return
         session.turns += 1
-        turn = Turn(self._stage, prompts)
+        turn = AgentTurn(self._stage, prompts)
         session.begin_file()
         for text in prompts:
             session.note_snapshot()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from ..script import ToolResult
 
 if TYPE_CHECKING:
-    from .connection import Incoming
+    from .model_connection import Incoming
 
 # ── what an agent sent ──
 

@@ -40,7 +40,7 @@ def is_ours(stdin: int = 0, stdout: int = 1) -> bool:
         return False
 
 
-class Console:
+class LaunchConsole:
     """Sends what is typed to the program, and gives it the size of the user's terminal."""
 
     def __init__(self, child: Child, stdin: int = 0, stdout: int = 1) -> None:
@@ -49,7 +49,7 @@ class Console:
         self._loop = asyncio.get_running_loop()
         self._saved: list[Any] = []
 
-    def __enter__(self) -> Console:
+    def __enter__(self) -> LaunchConsole:
         self._saved = termios.tcgetattr(self._in)
         tty.setraw(self._in, termios.TCSADRAIN)  # what was typed ahead is for the program
         self._loop.add_reader(self._in, self._typed)

@@ -21,7 +21,7 @@ from remuda.testing.script import (
 
 from . import records
 from .layout import Block
-from .records import Message, Record, new_id
+from .records import ModelMessage, Record, new_id
 from .stage import Stage
 
 _OVERLOAD_DELAYS = (0.59, 1.13)
@@ -51,7 +51,7 @@ class Said:
     message_id: str | None = None
 
 
-class Request:
+class ModelRequest:
     """Plays one reply. ``begun`` turns true with its first byte, ``partial`` is what came so far."""
 
     def __init__(self, stage: Stage, turn_id: str) -> None:
@@ -61,7 +61,7 @@ class Request:
         self.partial = ""
         self._blocks: list[Record] = []
         counts = records.usage(Reply().usage, more=stage.knobs.unknown_usage_fields)
-        self._message = Message(f"msg_{time.time_ns()}", stage.session.model, counts, new_id())
+        self._message = ModelMessage(f"msg_{time.time_ns()}", stage.session.model, counts, new_id())
 
     async def run(self, said: str | ToolResult) -> Said:
         """Return the answer; ApiFailed when there is none."""

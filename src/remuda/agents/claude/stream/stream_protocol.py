@@ -14,7 +14,7 @@ from remuda.agents.claude.asking import shell_command
 from remuda.errors import InputError
 from remuda.untrusted import as_object, as_objects
 
-from .events import (
+from .stream_events import (
     ApiRetry,
     BackgroundTask,
     ControlReply,
@@ -25,12 +25,12 @@ from .events import (
     PermissionWithdrawn,
     PromptMoved,
     StateChanged,
+    StreamTurnBegun,
     Surroundings,
     TasksChanged,
     TextPiece,
     ToolCalled,
     ToolReturned,
-    TurnBegun,
     TurnResult,
     UnsupportedRequest,
 )
@@ -77,7 +77,7 @@ def _user(message: Mapping[str, Any]) -> Iterator[Event]:
 def _system(message: Mapping[str, Any]) -> Iterator[Event]:
     match message.get("subtype"):
         case "init":
-            yield TurnBegun(_text(message.get("session_id")), _surroundings(message))
+            yield StreamTurnBegun(_text(message.get("session_id")), _surroundings(message))
         case "api_retry":
             status = message.get("error_status")
             yield ApiRetry(
@@ -188,7 +188,7 @@ def prompt(text: str, command_id: str) -> bytes:
 
 
 def clear(command_id: str) -> bytes:
-    """Clear the conversation. `ConversationReset`, `TurnBegun` of a new one, and its `TurnResult` follow."""
+    """Clear the conversation. `ConversationReset` follows, then a turn of the new one with `TurnResult`."""
     return prompt("/clear", command_id)
 
 
