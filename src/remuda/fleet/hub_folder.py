@@ -236,10 +236,6 @@ class HubFolder:
             time.sleep(_LOOK_INTERVAL)
 
 
-def _command_line(pid: int) -> bytes:
-    return Path(f"/proc/{pid}/cmdline").read_bytes()
-
-
 # ── secrets ──
 
 
