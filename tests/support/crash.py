@@ -34,7 +34,7 @@ _PREAMBLE = (
     "import os, sys\n"
     "folder = sys.argv[1]\n"
     "sys.path.insert(0, sys.argv[2])\n"
-    "from remuda.inbox import compaction, dedup, journal, stop_hook\n"
+    "from remuda.inbox import compaction, journal, stop_hook, writer\n"
     "inbox = journal.Inbox(folder)\n"
     "files = stop_hook.Files(folder + '/inbox.jsonl')\n"
 )
