@@ -56,7 +56,7 @@ log = os.open(handed, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
 def look(action):
     with stop_hook.Lock(files):
-        inbox = stop_hook.Inbox(files, "test")
+        inbox = stop_hook.HookInbox(files, "test")
         try:
             inbox.open()
             return action(inbox)

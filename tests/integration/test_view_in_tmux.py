@@ -37,7 +37,7 @@ PROGRAM = """
 import sys, time
 from pathlib import Path
 from remuda.terminal.ghostty import GhosttyScreen
-from remuda.terminal.view import View
+from remuda.terminal.view import ScreenView
 
 def write(data):
     sys.stdout.buffer.write(data)
@@ -50,7 +50,7 @@ def wait(name):
 folder, cols, rows = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 write(b"shell prompt")
 screen = GhosttyScreen({cols}, {rows})
-view = View(screen, cols, rows, bar=True)
+view = ScreenView(screen, cols, rows, bar=True)
 write(view.enter())
 for step in range({steps}):
     wait(f"go-{{step}}")

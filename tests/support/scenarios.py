@@ -17,7 +17,7 @@ PUT_COMMAND = "print(inbox.put('/compact', command=True).id, flush=True)"
 PUT_ONCE = "print(inbox.put('new', dedup='k').id, flush=True)"
 NACK = (
     "with stop_hook.Lock(files):\n"
-    "    one = stop_hook.Inbox(files, 'test')\n"
+    "    one = stop_hook.HookInbox(files, 'test')\n"
     "    one.open()\n"
     "    one.nack(one.in_flight(), 30.0, 'busy')\n"
     "    one.close()\n"
