@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -220,6 +222,38 @@ class Heard:
     async def until(self, data: bytes) -> None:
         async with asyncio.timeout(20):
             await self._wanted.setdefault(data, asyncio.Event()).wait()
+
+
+# In a process of its own: asyncio leaves sockets of connections that were cut to the garbage collector.
+_CANCELLING = """
+import asyncio, sys
+from pathlib import Path
+from remuda.fleet.hub import Hub
+from remuda.fleet.membership import Membership, read_key
+
+async def try_at(member, turns):
+    connecting = asyncio.create_task(Hub.connect(member))
+    for _ in range(turns):  # of the loop: the cancellation comes at another step of each try
+        await asyncio.sleep(0)
+    if connecting.cancel():
+        await asyncio.gather(connecting, return_exceptions=True)
+        assert connecting.cancelled(), (turns, connecting)
+
+async def work():
+    for turns in range(2, 32, 2):
+        for path in sys.argv[2:]:
+            await try_at(Membership(read_key(Path(path)), sys.argv[1], "machine"), turns)
+
+asyncio.run(work())
+"""
+
+
+def test_a_connection_that_is_cancelled_while_it_is_made_ends_as_cancelled(hub: HubMachine) -> None:
+    keys = [str(hub.new_key(name, "host")) for name in ("hasty", "refused")]
+    hub.remuda("fleet", "keys", "revoke", "refused")
+    words = [sys.executable, "-c", _CANCELLING, hub.url, *keys]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_a_revoked_key_is_disconnected_and_refused(hub: HubMachine) -> None:

@@ -121,6 +121,16 @@ def test_message_counts_once_over_repeats_kills_and_a_file_that_is_replaced(
     assert total(boss)["messages"] == 4
 
 
+def test_answers_count_to_their_own_turns_though_what_is_between_is_not_read(
+    boss: RunningBoss, transcript: Path
+) -> None:
+    for number in (1, 2):
+        note = {"type": "attachment", "uuid": f"n{number}", "parentUuid": f"u{number}"}
+        write(transcript, prompt(number), note, answer(number, parent=f"n{number}"))
+    tell(boss, transcript)
+    assert until_messages(boss, 2)["turns"] == 2
+
+
 def test_subagents_count_for_the_session(boss: RunningBoss, transcript: Path) -> None:
     write(transcript, prompt(1), answer(1))
     write(transcript.with_suffix("") / "subagents" / "agent-1.jsonl", {**answer(9), "isSidechain": True})

@@ -52,7 +52,7 @@ ONLY_WORDS = {
     ),
     *("open", "up", "down", "return", "reply", "launch", "stop-hook", "hooks install", "hooks uninstall"),
     *("demo", "completion", "version", "notify"),
-    *("setup boss", "setup tmux", "setup inbox", "setup completion", "setup notify"),
+    *("setup boss", "setup tmux", "setup inbox", "setup completion", "setup notify", "setup hub"),
     # Names of hosts are checked: tests/unit/fleet/test_subjects.py.
     *("fleet serve", "fleet keys new", "fleet keys revoke", "fleet join", "fleet leave"),
     *("fleet status", "fleet config", "fleet prepare", "fleet events", "fleet requests"),

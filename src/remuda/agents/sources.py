@@ -113,8 +113,11 @@ class ConversationReader(Protocol):
     def usage_files(self, transcript: Path) -> Iterable[Path]:
         """Return the files with more messages of this conversation: those of its subagents."""
 
-    def order(self) -> RecordOrder:
-        """Return what puts records in order: an answer can be written before its prompt."""
+    def order(self, among: Iterable[Mapping[str, Any]]) -> RecordOrder:
+        """Return what puts these records in order: an answer can be written before its prompt.
+
+        Others that they follow may be missing: they were not parsed.
+        """
 
 
 class AgentSources(Protocol):

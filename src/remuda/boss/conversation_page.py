@@ -168,7 +168,7 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 def _shown(
     reader: ConversationReader, records: list[dict[str, Any]], session_id: str
 ) -> list[dict[str, Any]]:
-    order, entries = reader.order(), []
+    order, entries = reader.order(records), []
     ordered = [one for record in records for one in order.take(record)]
     for record in (*ordered, *order.flush()):
         entries += reader.entries(record, session_id)

@@ -11,8 +11,8 @@ import logging
 import math
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -100,6 +100,33 @@ class Request(NamedTuple):
     answer: Callable[[bytes], Awaitable[None]]
 
 
+@contextmanager
+def _heeding_cancellation() -> Iterator[None]:
+    """Raise `CancelledError` at the end if the task was cancelled inside.
+
+    nats-py waits with `wait_for`, which on Python 3.11 loses a cancellation that comes with the answer, and
+    it drops one that comes while it ends its own tasks. Then a boss that left the fleet never ended.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    before = task.cancelling()
+    try:
+        yield
+    finally:
+        if task.cancelling() > before:
+            raise asyncio.CancelledError
+
+
+async def _close(client: Client) -> None:
+    try:
+        with _heeding_cancellation():
+            # It sends what waits, also on a dead link, and for a handshake that was cut it waits for ever.
+            async with asyncio.timeout(_CLOSE_TIMEOUT):
+                await client.close()
+    except (nats.errors.Error, OSError) as error:
+        log.debug("closing the connection: %s", error)
+
+
 class Hub:
     """A connection. Make it with `connect`."""
 
@@ -126,7 +153,17 @@ class Hub:
 
     @classmethod
     async def _connect(cls, member: Membership, url: str) -> Hub:
-        closed = asyncio.Event()
+        client, closed = Client(), asyncio.Event()
+        try:
+            with _heeding_cancellation():
+                await cls._open(client, member, url, closed)
+        except BaseException:
+            await _close(client)
+            raise
+        return cls(client, member, closed)
+
+    @staticmethod
+    async def _open(client: Client, member: Membership, url: str, closed: asyncio.Event) -> None:
 
         async def on_close() -> None:
             closed.set()
@@ -134,7 +171,6 @@ class Hub:
         async def on_error(error: Exception) -> None:
             log.info("the connection to the hub: %s", one_line(str(error)))
 
-        client = Client()
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 await client.connect(
@@ -158,7 +194,6 @@ class Hub:
                 hint="get a new key file from the hub",
             ) from error
         except (nats.errors.Error, OSError, TimeoutError) as error:
-            await client.close()
             if "authorization" in str(error).lower():
                 raise HubRefused(
                     f"the hub at {url} does not accept the key of '{member.name}'",
@@ -170,27 +205,16 @@ class Hub:
                 f"the hub at {url} cannot be reached: {why}",
                 hint="check the address, and that 'remuda fleet serve' runs there",
             ) from error
-        return cls(client, member, closed)
 
     async def close(self) -> None:
         self.closed.set()
-        try:
-            async with asyncio.timeout(_CLOSE_TIMEOUT):  # it sends what waits, also on a dead link
-                await self._client.close()
-        except (nats.errors.Error, OSError) as error:
-            log.debug("closing the connection: %s", error)
+        await _close(self._client)
 
     @asynccontextmanager
     async def _calling(self, what: str) -> AsyncIterator[None]:
-        task = asyncio.current_task()
-        assert task is not None
-        before = task.cancelling()
         try:
-            yield
-            # nats-py waits with wait_for. On Python 3.11 that loses a cancellation that comes with the
-            # answer, and a connection that was refused its name stayed open for ever.
-            if task.cancelling() > before:
-                raise asyncio.CancelledError
+            with _heeding_cancellation():
+                yield
         except nats.js.errors.APIError as error:
             if error.err_code in _FULL or error.code == 503:
                 text = one_line(str(error.description or error))

@@ -73,8 +73,8 @@ class ClaudeConversations:
             return []
         return [folder / name for name in names if name.endswith(".jsonl")]
 
-    def order(self) -> RecordOrder:
-        return InOrder()
+    def order(self, among: Iterable[Record]) -> RecordOrder:
+        return InOrder(among)
 
 
 # ── usage ──

@@ -19,11 +19,16 @@ _OF_A_TURN = ("assistant", "attachment")
 
 
 class InOrder:
-    """`take` returns the records that may be read now, each after the one that it follows."""
+    """`take` returns the records that may be read now, each after the one that it follows.
+
+    With `among`, no record waits for one that is not among those.
+    """
 
     hold_seconds = HOLD_SECONDS
 
-    def __init__(self) -> None:
+    def __init__(self, among: Iterable[Mapping[str, Any]] | None = None) -> None:
+        uuids = {one.get("uuid") if isinstance(one.get("uuid"), str) else "" for one in among or ()}
+        self._among = None if among is None else uuids
         self._known: dict[str, None] = {}
         self._held: list[dict[str, Any]] = []
 
@@ -48,6 +53,8 @@ class InOrder:
     def _waits(self, record: dict[str, Any]) -> bool:
         parent = record.get("parentUuid")
         if not isinstance(parent, str) or parent in self._known or record.get("isSidechain"):
+            return False
+        if self._among is not None and parent not in self._among:
             return False
         return record.get("type") in _OF_A_TURN or any(one.get("uuid") == parent for one in self._held)
 

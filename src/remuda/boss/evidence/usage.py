@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
@@ -36,6 +37,9 @@ log = logging.getLogger("remuda.boss.evidence.usage")
 
 CYCLE = 30.0
 SETTLE = 1.0
+_WRITTEN_LATE = 0.25
+"""Seconds after a change in which more may follow. Claude Code 2.1.280 and 2.1.300 often write an answer
+milliseconds before the prompt of its turn. Read in between, it would count to the turn before."""
 _RECORDS = 2000
 """Of one transaction. A long file is counted in steps, so that the boss goes on with other work."""
 
@@ -49,6 +53,8 @@ class Usage:
         self._settle = settle
         self._accounts: dict[str, FileAccount] = {}
         self._due: set[str] = set()
+        self._put_off: set[str] = set()
+        """Files that are read a moment later."""
         self._tasks = TaskSet()
         self._one_at_a_time = asyncio.Lock()
 
@@ -109,11 +115,22 @@ class Usage:
         for path in self._paths(session):
             account = self._accounts.get(path) or self._load(path, session.id)
             if account.session_id == session.id and _has_grown(path, account):
+                if self._is_too_early(path):
+                    self._read_soon(session.id)
+                    continue
                 async with self._one_at_a_time:
                     try:
                         await self._count_file(session, reader, path)
                     except StoreFailed as error:  # nothing of it counts: it is read again
                         log.warning("cannot write what %s used: %s", session.id, error)
+
+    def _is_too_early(self, path: str) -> bool:
+        """Whether the file has just changed. Not twice in a row: some files are always written to."""
+        if path in self._put_off or not _has_just_changed(path):
+            self._put_off.discard(path)
+            return False
+        self._put_off.add(path)
+        return True
 
     def _load(self, path: str, session_id: str) -> FileAccount:
         text = self._service.store.usage_file(path)
@@ -143,6 +160,13 @@ def _has_grown(path: str, account: FileAccount) -> bool:
     except OSError:
         return False
     return (found.st_ino, found.st_size) != (account.inode, account.offset)
+
+
+def _has_just_changed(path: str) -> bool:
+    try:
+        return 0.0 <= time.time() - os.stat(path).st_mtime < _WRITTEN_LATE
+    except OSError:
+        return False
 
 
 def _is_another(path: str, account: FileAccount) -> bool:
@@ -179,7 +203,7 @@ def _read_file(
 def _in_order(
     reader: ConversationReader, records: list[dict[str, Any]], session_id: str
 ) -> Iterator[MessageUsage | TurnBegun]:
-    order = reader.order()
+    order = reader.order(records)
     ordered = [one for record in records for one in order.take(record)]
     for record in (*ordered, *order.flush()):
         if (report := reader.usage(record, session_id)) is not None:

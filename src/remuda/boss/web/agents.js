@@ -124,7 +124,9 @@ export function AgentsView() {
       if (!next) return true;
       marked.value = next.id;
       if (flat.indexOf(next) >= most.value) most.value += STEP;
-      requestAnimationFrame(() => document.getElementById(`agent-${next.id}`)?.focus());
+      // At once where it is drawn: the next key may be Enter, and belongs to what has the focus.
+      const focus = () => { const row = document.getElementById(`agent-${next.id}`); row?.focus(); return row; };
+      if (!focus()) requestAnimationFrame(focus);
       return true;
     }
     if (action === 'go' && at >= 0) { go('session', marked.value); return true; }

@@ -60,3 +60,16 @@ def test_many_that_wait_are_not_kept_for_ever() -> None:
 
 def test_record_with_a_parent_of_any_shape_passes() -> None:
     assert names(InOrder().take({"type": "assistant", "parentUuid": 7, "uuid": []})) == ["[]"]
+
+
+def test_answer_waits_only_for_records_among_those_that_are_read() -> None:
+    late = record("assistant", "late", "next")
+    some = [
+        PROMPT,
+        ANSWER,
+        late,
+        record("user", "next", "e"),
+    ]  # the note that the answer follows was left out
+    order = InOrder(some)
+    assert names([one for each in some for one in order.take(each)]) == ["p", "a", "next", "late"]
+    assert InOrder([{"uuid": []}, {}]).take(late) == [late]
