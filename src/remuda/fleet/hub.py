@@ -32,6 +32,8 @@ from .membership import Membership
 from .subjects import ACCOUNTS, EVENTS, HOSTS, INBOX, RECEIPT, SESSIONS, KeyRecord, Role
 
 log = logging.getLogger("remuda.fleet.hub")
+# nats-py logs as errors what we report ourselves, and an answer that comes after its waiter was cancelled.
+logging.getLogger("nats").setLevel(logging.CRITICAL)
 # nats-py 2.16 on TLS: asyncio warns about it at the end of every connection.
 logging.getLogger("asyncio").addFilter(lambda record: "eof_received" not in str(record.msg))
 
