@@ -18,7 +18,7 @@ from remuda.boss.answers.permission_policy import (
     read_policy,
 )
 from remuda.boss.answers.policy_request import PolicyRequest, RequestedPath, make_request
-from remuda.boss.answers.programs import MOST_FORMS, every_form
+from remuda.boss.answers.spellings import MOST_FORMS, every_form
 from remuda.boss.attention.model import Reason
 from remuda.boss.folder import BossFolder
 from remuda.errors import InvalidOptions

@@ -14,8 +14,9 @@ from enum import IntEnum
 from fnmatch import fnmatchcase
 
 from .program_options import Writes
-from .programs import MOST_FORMS, doubt_about, every_form, has_subcommands, program_name, written_by
+from .programs import doubt_about, has_subcommands, written_by
 from .reading import OPERAND, UNKNOWN, Part, Reading, Words
+from .spellings import MOST_FORMS, every_form, program_name
 
 ANY = "*"
 """As the last word of a pattern: any further words, or none."""
