@@ -10,7 +10,7 @@ import re
 import signal
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,13 @@ import pytest
 from remuda.errors import BadName, BossDown, InvalidOptions, NotSafe
 from remuda.keeper.environment import session_environment
 from remuda.untrusted import MAX_DEPTH
+from support.begin import Begin, begin_in
 from support.boss import RunningBoss, event, lasting_port
 from support.heimdall_client import PATIENCE
 from support.keeper import Kept, Start, event_named, until
 from support.watcher import Watcher
 
 KEPT = "remuda.boss.evidence.kept:Kept"
-Begin = Callable[..., tuple[Kept, Watcher]]
 
 
 @pytest.fixture
@@ -42,20 +42,7 @@ def begin(start: Start, tmp_path: Path) -> Begin:
     project, config = tmp_path / "project", tmp_path / "claude"
     project.mkdir()
     config.mkdir()
-    own = {"CLAUDE_CONFIG_DIR": str(config), "MOCK_TIME_SCALE": "0.01", "MOCK_DIALOG_GUARD": "0"}
-
-    def one(name: str, *flags: str, **more: Any) -> tuple[Kept, Watcher]:
-        env = session_environment({**os.environ, **own}, name, "HEIMDALL", {})
-        argv = [sys.executable, "-P", "-m", "remuda.testing.scripted_agent", *flags]
-        given: dict[str, Any] = {"agent": "demo", "classifier": "claude", "cols": 100, "rows": 30, **more}
-        kept = start(name, argv, cwd=str(project), env=env, **given)
-        client = kept.hello()
-        client.request("watch")
-        if not client.request("ready")["ready"]:
-            event_named(client, "ready")
-        return kept, Watcher(kept.hello())
-
-    return one
+    return begin_in(project, config, start)
 
 
 def item(boss: RunningBoss, name: str, reason: str, having: str = "") -> dict[str, Any]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,21 +16,19 @@ import pytest
 from remuda.boss.http.openapi import ROUTES
 from remuda.boss.http.page_schema import COMPONENTS as PAGE
 from remuda.boss.http.schema import COMPONENTS
-from remuda.keeper.environment import session_environment
 from remuda.session import Session
+from support.begin import Begin, begin_in
 from support.boss import RunningBoss, event
 from support.boss_stream import Stream
 from support.commands import Commands
-from support.keeper import Kept, Start, event_named, until
+from support.keeper import Start, until
 from support.pool_servers import fake_pool
-from support.watcher import Watcher
 
 SOURCES = (
     "remuda.boss.evidence.kept:Kept",
     "remuda.boss.evidence.usage:Usage",
     "remuda.boss.evidence.messages:Messages",
 )
-Begin = Callable[..., tuple[Kept, Watcher]]
 
 
 @pytest.fixture
@@ -55,20 +52,7 @@ def project(tmp_path: Path) -> Path:
 def begin(start: Start, tmp_path: Path, project: Path) -> Begin:
     config = tmp_path / "claude"
     config.mkdir(exist_ok=True)
-    own = {"CLAUDE_CONFIG_DIR": str(config), "MOCK_TIME_SCALE": "0.01", "MOCK_DIALOG_GUARD": "0"}
-
-    def one(name: str, *flags: str, **more: Any) -> tuple[Kept, Watcher]:
-        env = session_environment({**os.environ, **own}, name, "HEIMDALL", {})
-        argv = [sys.executable, "-P", "-m", "remuda.testing.scripted_agent", *flags]
-        given: dict[str, Any] = {"agent": "demo", "classifier": "claude", "cols": 100, "rows": 30, **more}
-        kept = start(name, argv, cwd=str(project), env=env, **given)
-        client = kept.hello()
-        client.request("watch")
-        if not client.request("ready")["ready"]:
-            event_named(client, "ready")
-        return kept, Watcher(kept.hello())
-
-    return one
+    return begin_in(project, config, start)
 
 
 def get(boss: RunningBoss, path: str, status: int = 200) -> Any:
