@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Error, Page, Route, ViewportSize, expect
+from playwright.sync_api import Error, Page, Route, ViewportSize, WebSocketRoute, expect
 
 from support.boss import event
 from support.browser import PHONE, WIDE, PageBench, requesting, shorten
@@ -359,9 +359,8 @@ def test_program_in_the_terminal_reaches_neither_page_nor_clipboard_nor_keys(
     page.goto(f"{bench.address}/#/session/kept:watched")
     expect(page.locator(".xterm-rows")).to_contain_text("ready")
     for name in ("script-link", "web-link"):
-        place = page.locator(".xterm-rows span", has_text=name).first.bounding_box()
-        assert place is not None
-        page.mouse.click(place["x"] + 5, place["y"] + 5)
+        link = page.locator(".xterm-rows span", has_text=name).first
+        link.click(position={"x": 5, "y": 5}, force=True)  # what lies above takes the mouse of all cells
     assert page.evaluate("navigator.clipboard.readText()") == "mine"
     assert (page.title(), len(page.context.pages)) == ("Remuda", 1)
     check(page)
@@ -391,23 +390,55 @@ def _kinds(data: bytes) -> list[bytes]:
     return sorted(re.sub(rb"[\d;]+", b"", one) for one in data.split(b"\x1b"))
 
 
+_PASTE = """(text) => {
+  const clipboardData = new DataTransfer();
+  clipboardData.setData('text/plain', text);
+  const event = new ClipboardEvent('paste', { clipboardData, bubbles: true, cancelable: true });
+  document.querySelector('.xterm textarea').dispatchEvent(event);
+}"""
+
+
 def test_pasted_text_is_data_also_with_the_end_of_a_paste_in_it(bench: PageBench, tmp_path: Path) -> None:
     bench.keep("work", _raw(tmp_path / "kept"))
     page = bench.open()
     page.goto(f"{bench.address}/#/session/kept:work")
     expect(page.locator(".xterm-rows")).to_contain_text("ready")
-    paste = """(text) => {
-      const clipboardData = new DataTransfer();
-      clipboardData.setData('text/plain', text);
-      const event = new ClipboardEvent('paste', { clipboardData, bubbles: true, cancelable: true });
-      document.querySelector('.xterm textarea').dispatchEvent(event);
-    }"""
-    page.evaluate(paste, "not in control")
+    page.evaluate(_PASTE, "not in control")
     page.get_by_role("button", name="Take control").click()
     expect(page.locator(".terminal .state")).to_have_text("you type here")
-    page.evaluate(paste, "one\x1b[201~\rrm -rf\x03 two")
+    page.evaluate(_PASTE, "one\x1b[201~\rrm -rf\x03 two")
     until(lambda: _kept(tmp_path / "kept").endswith(b"two\x1b[201~"), "the paste")
     assert _kept(tmp_path / "kept") == b"\x1b[200~one[201~\rrm -rf two\x1b[201~"
-    page.evaluate(paste, "\N{EURO SIGN}" * 400_000)
+    page.evaluate(_PASTE, "\N{EURO SIGN}" * 400_000)
     expect(page.locator(".terminal .note")).to_contain_text("too long to paste")
     expect(page.locator(".terminal .state")).to_have_text("you type here")
+
+
+def test_paste_during_a_repaint_is_marked_as_one(bench: PageBench, tmp_path: Path) -> None:
+    # Else its lines would act as keys: the second one is sent as a prompt of its own.
+    bench.keep("work", _raw(tmp_path / "kept"))
+    page = bench.open()
+    repaints: list[str | bytes] = []
+    screens: list[str | bytes] = []
+
+    def pass_on(here: WebSocketRoute) -> None:
+        boss = here.connect_to_server()
+
+        def hear(message: str | bytes) -> None:
+            if isinstance(message, str) and '"repaint"' in message:
+                repaints.append(message)
+            if isinstance(message, bytes) and len(repaints) > 1:
+                screens.append(message)  # the second repaint does not get its screen
+            else:
+                here.send(message)
+
+        boss.on_message(hear)
+
+    page.route_web_socket("**/terminal", pass_on)
+    page.goto(f"{bench.address}/#/session/kept:work")
+    expect(page.locator(".xterm-rows")).to_contain_text("ready")
+    page.get_by_role("button", name="Take control").click()
+    while not screens:
+        page.wait_for_timeout(20)
+    page.evaluate(_PASTE, "one\ntwo")
+    until(lambda: _kept(tmp_path / "kept").endswith(b"two\x1b[201~"), "the paste")

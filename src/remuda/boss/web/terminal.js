@@ -6,6 +6,7 @@ import { visible } from './text.js';
 
 const BACK = 2000;
 const STYLES = /\x1b\[[\d;:]*m/g;
+const RESET = new TextEncoder().encode('\x1bc');
 const LONGEST_PASTE = 170_000;
 const COLOURS = {
   light: {
@@ -21,6 +22,13 @@ const COLOURS = {
 };
 const scheme = matchMedia('(prefers-color-scheme: dark)');
 const colours = () => (scheme.matches ? COLOURS.dark : COLOURS.light);
+
+function joined(first, second) {
+  const whole = new Uint8Array(first.length + second.length);
+  whole.set(first);
+  whole.set(second, first.length);
+  return whole;
+}
 
 const style = (name) => new Promise((done, failed) => {
   const sheet = document.createElement('link');
@@ -55,6 +63,7 @@ class Connection {
     this.box = box;
     this.held = false;
     this.isCtrl = false;
+    this.isRepaint = false;
     this.history = null;
     this.terminal.onData((data) => this.type(data));
     this.terminal.onBinary((data) => { if (this.held) this.socket.send(Uint8Array.from(data, (one) => one.charCodeAt(0))); });
@@ -100,16 +109,19 @@ class Connection {
   }
 
   draw(bytes) {
+    // Reset and screen in one piece: between them it would not be known that the program wants pastes marked.
+    const drawn = this.isRepaint ? joined(RESET, bytes) : bytes;
+    this.isRepaint = false;
     // Acknowledged only when it is drawn: the keeper waits with the rest, and the agent does not wait for us.
     const { socket } = this;
-    this.terminal.write(bytes, () => { if (socket.readyState === 1) socket.send(JSON.stringify({ type: 'ack', bytes: bytes.length })); });
+    this.terminal.write(drawn, () => { if (socket.readyState === 1) socket.send(JSON.stringify({ type: 'ack', bytes: bytes.length })); });
   }
 
   hear(message) {
     switch (message.type) {
       case 'hello': this.tell({ state: message.alive ? 'live' : 'ended', error: '' }); break;
       case 'size': this.cols = message.cols; this.rows = message.rows; this.terminal.resize(message.cols, message.rows); this.shrink(); break;
-      case 'repaint': this.terminal.reset(); break;
+      case 'repaint': this.isRepaint = true; break;
       case 'control': this.setHeld(message.held); break;
       case 'history': this.tell({ history: message.lines }); break;
       case 'exit': this.tell({ state: 'ended' }); break;
