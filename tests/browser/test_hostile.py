@@ -317,6 +317,7 @@ def test_show_all_waits_for_the_rest_of_the_diff(bench: PageBench) -> None:
     button = page.locator(".diff button", has_text="Show all")
     with pytest.raises(Error, match="Timeout"):  # else it is taken, and forgotten when the rest comes
         button.click(trial=True, timeout=500)
+    until(lambda: page.evaluate("1") and held, "that it reads the rest")
     held.pop().continue_()
     expect(page.get_by_text("Reading the rest")).to_have_count(0)
     page.get_by_role("button", name="Show all").click()

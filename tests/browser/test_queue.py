@@ -86,7 +86,7 @@ def test_long_request_is_read_by_itself_and_allowed_when_all_of_it_was_shown(ben
         expect(page.locator(".actions .note")).to_contain_text("This is new")
         page.keyboard.press("e")
         expect(page.locator("form.edit")).to_have_count(0)
-        until(lambda: bool(held), "that it reads the rest")
+        until(lambda: page.evaluate("1") and held, "that it reads the rest")
         held[0].continue_()
         expect(page.locator(".item .body")).not_to_contain_text("Reading the rest")
         page.get_by_role("button", name="Show all").click()
