@@ -90,6 +90,8 @@ class AgentList(LineView):
 
     def draw(self, *, is_old: bool) -> None:
         board, self._is_old, self._numbers = self._board, is_old, []
+        if not self.columns:
+            return  # before the first layout: `on_resize` follows
         waiting = sum(row.item is not None for row in board.rows)
         lines: list[Text] = []
         for number, text in enumerate(detail.row_texts(board.rows, self.columns)):

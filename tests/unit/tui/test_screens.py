@@ -20,7 +20,7 @@ from remuda.errors import BossDown
 from remuda.tui.app import DashApp
 from remuda.tui.detail import conversation_text, evidence_text, messages_text, row_texts, screen_text
 from remuda.tui.model import Row, Snapshot
-from remuda.tui.widgets import DetailView
+from remuda.tui.widgets import AgentList, DetailView
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 """What is drawn, as text. `REMUDA_WRITE_SNAPSHOTS=1` writes them again: look at the difference."""
@@ -137,6 +137,23 @@ def test_screen_of_20_by_5_and_back_has_the_whole_list_again() -> None:
         await pilot.resize_terminal(80, 24)
 
     assert play((80, 24), resize) == draw((80, 24))
+
+
+def test_list_that_comes_before_the_first_layout_is_drawn_from_its_top() -> None:
+    first = snapshot()
+    others = [first.sessions[1] | {"id": f"more{number}"} for number in range(40)]
+
+    async def run() -> tuple[float, str]:
+        app = DashApp()
+        app.board.take(Snapshot(first.items, [*first.sessions, *others], first.approvals, first.at))
+        app.board.move(3)
+        async with app.run_test(size=(80, 24)) as pilot:
+            await pilot.pause()
+            shown = app.query_one(AgentList)
+            return shown.scroll_offset.y, shown.lines[1].plain
+
+    top, line = asyncio.run(run())
+    assert (top, line.split()[:2]) == (0, ["1", "engine"])
 
 
 def test_old_list_says_so_and_nothing_can_be_decided() -> None:
