@@ -52,7 +52,7 @@ HALF_FRAMES: Final = 2_000 if SOAK else 300
 """Connections with half a frame at a keeper's and a pool's socket."""
 SHELL_COMMANDS: Final = 10_000 if SOAK else 1_000
 """Generated shell commands that bash runs and the policy decides."""
-RANDOM_TEXTS: Final = 60_000 if SOAK else 6_000
+RANDOM_TEXTS: Final = 60_000 if SOAK else 1_500
 """Random texts that rules of the policy may allow."""
 HEARTBEAT_SCRIPTS: Final = 300 if SOAK else 60
 """Random scripts of an inbox's life that are compared with a model of heartbeat-stop."""

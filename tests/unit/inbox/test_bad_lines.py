@@ -141,10 +141,10 @@ def test_many_bad_lines_are_given_up_in_batches_and_the_lock_is_free_between_the
 
 def test_message_after_thousands_of_bad_lines_is_delivered_and_each_is_a_dead_letter(box: Box) -> None:
     """With several syncs for each line this takes minutes."""
-    box.write('{"remuda"x\n' * 20_000 + "good\n")
+    box.write('{"remuda"x\n' * 4_000 + "good\n")
     assert box.drain() == ["good"]
-    assert len(box.dead()) == 20_000
-    assert len({one["id"] for one in box.receipts() if one["stage"] == "dead"}) == 20_000
+    assert len(box.dead()) == 4_000
+    assert len({one["id"] for one in box.receipts() if one["stage"] == "dead"}) == 4_000
 
 
 def test_expired_messages_with_senders_are_bounced_once_each(box: Box) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyghostty  # type: ignore[import-untyped]
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyghostty import ffi, lib
 
@@ -304,7 +304,6 @@ def state(screen: Screen) -> dict[str, object]:
     }
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
 @given(before=STREAMS, stale=STREAMS, after=STREAMS)
 def test_paint_on_any_terminal_makes_it_equal_for_good(before: bytes, stale: bytes, after: bytes) -> None:
     ours, copy = GhosttyScreen(COLS, ROWS), GhosttyScreen(COLS, ROWS)
@@ -360,7 +359,6 @@ def looks(data: bytes) -> list[object]:
     return cells
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
 @given(STREAMS)
 @example(b"\x1b[41m0\x1b[0m\x1b[5G0")
 @example(b"\x1b[4mab  \x1b[8Gc\x1b[44m\x1b[K")

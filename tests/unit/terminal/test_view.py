@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from remuda.terminal.ghostty import GhosttyScreen
@@ -129,7 +129,6 @@ PIECES = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
 @given(
     st.lists(st.lists(PIECES, max_size=8).map(b"".join), max_size=6), st.integers(1, 30), st.integers(2, 12)
 )
@@ -145,7 +144,6 @@ def test_view_of_any_stream_on_any_size_shows_session_and_bar(
     attached.close()
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.lists(PIECES, max_size=20).map(b"".join), st.lists(PIECES, max_size=8).map(b"".join))
 def test_view_drawn_in_steps_equals_view_drawn_at_once(before: bytes, after: bytes) -> None:
     stepwise, at_once = Attached(), Attached()
@@ -200,7 +198,6 @@ def assert_same_picture(one: Attached, other: Attached) -> None:
     assert one.outer.cursor == other.outer.cursor
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
 @given(
     st.lists(st.one_of(KEYS, KEYS, st.just(b""), PIECES), max_size=25),
     st.integers(1, 30),
