@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 from remuda.fleet import events, subjects
 from remuda.fleet.events import EventFollower
 from remuda.fleet.hub import Hub
+from remuda.fleet.journal import SentMessages
 from remuda.fleet.membership import Membership, read_key
+from remuda.fleet.remote import RemoteHosts
 from remuda.fleet.subjects import EVENTS
 from support.fleet import FleetBench, Machine, Relay
 from support.keeper import until
@@ -210,6 +213,34 @@ def test_host_that_is_silent_for_long_is_not_followed_twice(
         before = (await again.listing(0, 0, 100))["position"]
         assert await listed(again, desk, before + 1) == [17]
         for hub in (desk, silent, busy):
+            await hub.close()
+
+    asyncio.run(work())
+
+
+def test_host_that_breaks_the_rules_keeps_no_one_off_the_hub(bench: FleetBench, tmp_path: Path) -> None:
+    keys = {name: bench.hub.new_key(name, role) for name, role in (("desk", "operator"), ("bad", "host"))}
+    members = [Membership(read_key(path), bench.hub.url, name) for name, path in keys.items()]
+    SentMessages(tmp_path / "sent.jsonl").note("m1", host="bad", session="s", sent_at=time.time(), expires=1)
+
+    async def work() -> None:
+        desk, bad = [await Hub.connect(one) for one in members]
+        await bad.store("$KV.hosts.bad", b"{}")
+        await bad.store(f"$KV.sessions.bad.{'a' * 1100}", b'{"session": {"id": "a"}, "item": null}')
+        await bad.store("rc.bad.m1", b"nothing")
+        await bad.store(f"ev.bad.{'a' * 1100}", b'{"host": "bad"}')
+        large = {"host": "bad", "session": "s", "kind": "k", "epoch": "e", "number": 1}
+        await bad.store("ev.bad.s", subjects.write(large | {"facts": {"x": "y" * 99_999}}))
+        await publish(bad, 2)
+        remote = RemoteHosts(tmp_path)
+        running = asyncio.create_task(remote.run(desk))
+        assert await listed(EventFollower(tmp_path), desk, 1) == [2]
+        await asyncio.wait([running], timeout=2)
+        assert not running.done()
+        assert [one["name"] for one in remote.hosts()] == ["bad"]
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        for hub in (desk, bad):
             await hub.close()
 
     asyncio.run(work())

@@ -61,6 +61,7 @@ def every_subject(name: str) -> list[str]:
     found += [f"io.{one}.{kind}.{two}.1" for one, two in pairs for kind in ("read", "type", "out", "new")]
     shapes = ("rc.{}.m1", "ev.{}.s", "$KV.hosts.{}", "$KV.sessions.{}.s", "$KV.accounts.{}.a", "_INBOX_{}.x")
     found += [shape.format(one) for shape in shapes for one in names]
+    found += [f"an.{one}.{two}.1" for one, two in pairs]
     for stream in _STREAMS:
         found += [f"$JS.API.{word}.{stream}" for word in _OF_A_STREAM]
         found += [f"$JS.API.CONSUMER.CREATE.{stream}.x.{filtered}" for filtered in (f"in.{name}.>", ">")]
@@ -81,6 +82,8 @@ def every_subject(name: str) -> list[str]:
 
 
 _ASKS_TIME = ["$JS.API.STREAM.INFO.KV_hosts"]
+_ANSWERS = ["an.NAME.NAME.1", "an.other.NAME.1"]
+_ANSWERED = ["_INBOX_NAME.x", "an.NAME.NAME.1", "an.NAME.other.1"]
 _SEES = [
     *("$JS.API.DIRECT.GET.KV_hosts", "$JS.API.DIRECT.GET.KV_sessions", "$JS.API.DIRECT.GET.RECEIPT"),
     *("$JS.API.CONSUMER.MSG.NEXT.EVENTS.NAME", "$JS.ACK.EVENTS.NAME.1.1.1.1.0"),
@@ -99,10 +102,11 @@ ALLOWED: dict[str, tuple[list[str], list[str]]] = {
             *("$JS.API.CONSUMER.MSG.NEXT.INBOX.NAME", "$JS.ACK.INBOX.NAME.1.1.1.1.0"),
             *("$JS.API.CONSUMER.MSG.NEXT.INBOX.any", "$JS.ACK.INBOX.any.1.1.1.1.0"),
             *("$JS.API.DIRECT.GET.KV_hosts.$KV.hosts.NAME", "$JS.API.DIRECT.GET.KV_accounts"),
+            *_ANSWERS,
         ],
         [
+            *_ANSWERED,
             *(
-                "_INBOX_NAME.x",
                 "$KV.accounts.NAME.a",
                 "$KV.accounts.other.a",
                 "ap.NAME.3f.NAME",
@@ -112,14 +116,14 @@ ALLOWED: dict[str, tuple[list[str], list[str]]] = {
             *(f"io.NAME.{kind}.{one}.1" for kind in ("read", "type") for one in ("NAME", "other")),
         ],
     ),
-    "viewer": ([*_ASKS_TIME, *_SEES], ["_INBOX_NAME.x", *_SEEN]),
+    "viewer": ([*_ASKS_TIME, *_SEES], [*_ANSWERED, *_SEEN]),
     "operator": (
         [
             *(*_ASKS_TIME, *_SEES, "in.NAME.s.m1.NAME", "in.other.s.m1.NAME", "in.any.p.r1.NAME"),
             *("rq.NAME.act.NAME", "rq.other.act.NAME", "ap.NAME.3f.NAME", "ap.other.3f.NAME"),
-            *("io.NAME.type.NAME.1", "io.other.type.NAME.1"),
+            *("io.NAME.type.NAME.1", "io.other.type.NAME.1", *_ANSWERS),
         ],
-        ["_INBOX_NAME.x", *_SEEN, "fl.NAME.r1.NAME", "fl.NAME.r1.other"],
+        [*_ANSWERED, *_SEEN, "fl.NAME.r1.NAME", "fl.NAME.r1.other"],
     ),
 }
 """By role: all that its key may publish and subscribe to of `every_subject`. It must not do the rest."""
@@ -203,6 +207,34 @@ def test_a_key_writes_and_reads_what_its_roles_allow_and_nothing_else(
     could_write, could_read = asyncio.run(attempt())
     assert could_write == publish
     assert could_read == subscribe
+
+
+@pytest.mark.parametrize("roles", [["host"], ["host", "viewer"], ["host", "operator"]], ids="+".join)
+def test_a_key_cannot_publish_to_a_reply_subject_that_it_names_itself(
+    hub: HubMachine, roles: list[str]
+) -> None:
+    name = "-".join(["own", *roles])
+    own = member(hub, hub.new_key(name, *roles))
+    foreign = ["in.other.s.m1.desk", "rq.other.act.desk", "ap.other.3f.desk", "io.other.type.desk.1"]
+    foreign += ["$KV.hosts.other", "ev.other.s", "rc.other.m1", "fl.desk.r1.other", "an.desk.other.1"]
+
+    async def attempt() -> set[str]:
+        admin, key = await Hub.connect(hub.folder.admin()), await Hub.connect(own)
+        written, heard = Heard(), Heard()
+        await admin._client.subscribe(">", cb=written.take)
+        await admin._client.flush()
+        await key._client.subscribe("$KV.accounts.*.*", cb=heard.take)
+        for subject in foreign:
+            await key._client.publish(f"$KV.accounts.{name}.a", f"to {subject}".encode(), reply=subject)
+            await heard.until(f"to {subject}".encode())
+            await key._client.publish(subject, f"try {subject}".encode())
+        await key._client.publish("$JS.API.STREAM.INFO.KV_hosts", b"end")
+        await written.until(b"end")
+        await key.close()
+        await admin.close()
+        return written.after("try ")
+
+    assert asyncio.run(attempt()) == set()
 
 
 class Heard:

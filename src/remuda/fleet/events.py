@@ -37,6 +37,8 @@ _MAX_WAITING_BYTES = 64 << 20
 _MAX_REPORTED_BYTES = 1 << 20
 _KEPT_LINES = 1000
 _MAX_FACTS_BYTES = 8000
+_MAX_EVENT_BYTES = 64 << 10
+"""More than a host of ours sends. A boss keeps thousands of events of others in memory."""
 _AGO = 60.0
 """An event this much older than the last one in the file was reported, or belongs to a time before."""
 _SAVE_EVERY = 100
@@ -292,6 +294,8 @@ class EventFollower:
 
 def read_event(subject: str, data: bytes, ahead: float) -> Document:
     """Read an event that came over the hub, with its time by our clock. Raises `RemoteProtocolError`."""
+    if len(data) > _MAX_EVENT_BYTES:
+        raise RemoteProtocolError(f"the event at {subject[:200]!r} is too large")
     words, document = subject.split("."), subjects.read(data)
     kind, number, epoch = document.get("kind"), document.get("number"), document.get("epoch")
     right = len(words) == 3 and words[0] == "ev" and document.get("host") == words[1]

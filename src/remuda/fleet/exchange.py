@@ -15,7 +15,7 @@ from remuda.errors import InputError, PermissionRefused, RemoteProtocolError, fr
 from remuda.inbox.message import check_prompt
 from remuda.inbox.stop_hook import is_id
 from remuda.names import check_name
-from remuda.untrusted import bounded, finite, one_line
+from remuda.untrusted import as_objects, bounded, finite, one_line
 
 from . import subjects
 
@@ -180,7 +180,8 @@ def read_receipt(data: bytes, host: str) -> dict[str, Any]:
     """Raises `RemoteProtocolError`."""
     document = subjects.read(data)
     steps = document.get("steps")
-    right = isinstance(steps, list) and steps and all(isinstance(one, dict) for one in steps)
+    known = as_objects(steps)
+    right = bool(known) and known == steps and all(isinstance(one.get("stage"), str) for one in known)
     if not right or document.get("host") != host or not isinstance(document.get("stage"), str):
         raise RemoteProtocolError("the hub has a receipt that cannot be read")
     return document
@@ -311,18 +312,50 @@ _SESSION_TIMES = ("since", "first_seen", "last_seen", "ended")
 _ITEM_TIMES = ("since", "skip_until", "skipped_at", "snooze_until")
 
 
+_TEXTS = (
+    *("id", "origin", "agent", "name", "pane", "tmux", "cwd", "repo", "transcript_path", "entrypoint"),
+    *("title", "state", "agent_state", "label", "source", "detail", "last_message", "replaced_by"),
+)
+_KINDS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(_TEXTS, (str,)),
+    **dict.fromkeys((*_SESSION_TIMES, "pid", "messages_waiting"), (int, float)),
+    "degraded": (list,),
+    "tokens": (dict,),
+    "dated": (dict,),
+    "cut": (list,),
+}
+_ITEM_KINDS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("id", "session_id", "reason", "message", "resolution"), (str,)),
+    **dict.fromkeys((*_ITEM_TIMES, "resolved_at"), (int, float)),
+    "detail": (dict,),
+    "decision": (dict,),
+    "cut": (list,),
+}
+
+
 def read_session(data: bytes, ahead: float) -> dict[str, Any]:
-    """Read a session of another host, with times of this one. `ahead`: how far that clock is ahead."""
+    """Read a session of another host, with times of this one. `ahead`: how far that clock is ahead.
+
+    Raises `RemoteProtocolError`, also for a known field with a value of another kind.
+    """
     document = subjects.read(data)
     session, item = document.get("session"), document.get("item")
-    if not isinstance(session, dict) or not isinstance(session.get("id"), str):
+    if not isinstance(session, dict) or session.get("id") is None or not _is_of(_KINDS, session):
         raise RemoteProtocolError("the hub has a session that cannot be read")
-    if not isinstance(item, dict | None):
+    if item is not None and (not isinstance(item, dict) or not _is_of(_ITEM_KINDS, item)):
         raise RemoteProtocolError("the hub has a queue item that cannot be read")
     _move(session, _SESSION_TIMES, -ahead)
     if item is not None:
         _move(item, _ITEM_TIMES, -ahead)
     return {"session": session, "item": item}
+
+
+def _is_of(kinds: Mapping[str, tuple[type, ...]], document: Mapping[str, Any]) -> bool:
+    """Whether each field that is there and not null has one of its kinds."""
+    values = ((document.get(name), some) for name, some in kinds.items())
+    return all(
+        value is None or (type(value) is not bool and isinstance(value, some)) for value, some in values
+    )
 
 
 def _move(document: dict[str, Any], names: tuple[str, ...], by: float) -> None:

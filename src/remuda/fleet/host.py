@@ -379,8 +379,8 @@ class FleetHost:
             data = await self._carry_out(hub, request)
         except RemudaError as error:
             data = exchange.write_error(error.code, error.message, error.hint)
-        if not request.reply.startswith("_INBOX_"):
-            return  # the sender could make us publish anywhere else
+        if not subjects.is_answer(request.reply):
+            return
         try:
             await request.answer(data)
         except RemudaError as error:

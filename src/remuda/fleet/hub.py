@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import secrets
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
@@ -358,7 +359,7 @@ class Hub:
 
     async def _unless_closed(self, subject: str, data: bytes, timeout: float) -> Msg:  # noqa: ASYNC109
         """Request. nats-py 2.16 waits for the answer until the timeout, also when the connection is gone."""
-        asking = asyncio.create_task(self._client.request(subject, data, timeout=timeout))
+        asking = asyncio.create_task(self._ask(subject, data, timeout))
         closing = asyncio.create_task(self.closed.wait())
         try:
             await asyncio.wait((asking, closing), return_when=asyncio.FIRST_COMPLETED)
@@ -368,6 +369,20 @@ class Hub:
         finally:
             asking.cancel()
             closing.cancel()
+
+    async def _ask(self, subject: str, data: bytes, timeout: float) -> Msg:  # noqa: ASYNC109
+        """Publish, and return the answer. Only the host that is asked has the right to publish it."""
+        reply = subjects.answer_subject(subject, self.member.name, secrets.token_hex(16))
+        subscription = await self._client.subscribe(reply)
+        try:
+            await self._client.publish(subject, data, reply=reply)
+            answer = await subscription.next_msg(timeout)
+            if (answer.headers or {}).get("Status") == "503":
+                raise nats.errors.NoRespondersError
+            return answer
+        finally:
+            with suppress(nats.errors.Error):
+                await subscription.unsubscribe()
 
     async def publish(self, subject: str, data: bytes, reply: str = "") -> None:
         """Publish without storing. With `reply`, the server reports there if no one listens.

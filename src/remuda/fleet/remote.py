@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,6 +31,8 @@ from .hub import KEPT_SECONDS, Hub, Stored
 from .journal import SentMessages
 from .subjects import HOSTS, RECEIPT, SESSIONS, Role
 from .tunnel import OPEN
+
+log = logging.getLogger("remuda.fleet.remote")
 
 Document = dict[str, Any]
 
@@ -356,7 +359,11 @@ class RemoteHosts:
     async def _bounce_expired(self, hub: Hub) -> None:
         """Write a bounce for each message that has expired and that no one may have asked about."""
         for message_id in self._sent.unsettled(hub.now()):
-            document = await self._receipt(hub, message_id)
+            try:
+                document = await self._receipt(hub, message_id)
+            except RemoteProtocolError as error:  # of another version, or of a host that breaks the rules
+                log.warning("message %s: %s", message_id, error)
+                continue
             if document["ended"]:
                 await asyncio.to_thread(self._sent.settle, document)
 

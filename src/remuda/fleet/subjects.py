@@ -12,15 +12,19 @@
     ap.HOST.REQUEST.SENDER           a decision about a permission request
     io.HOST.read|type.SENDER.ID      bytes for a session's terminal: of one who watches, or who may type
     io.HOST.out.SENDER.ID            bytes of that terminal, which only SENDER can read
-    _INBOX_NAME.>                    answers to NAME, which no other key can read
+    an.NAME.HOST.TOKEN               the answer of HOST to a request of NAME, which no other key can read
+    _INBOX_NAME.>                    answers of the server to NAME, which no other key can read
 
 A key can publish only under its own name: as HOST for what a host reports, as SENDER for what an operator
 sends. So the server proves who sent a message, and no payload has to be believed about it.
 
+No key has the right `allow_responses` of the server. A client can name any reply subject in a message to
+itself, and that right would let it publish there: a host could act as an operator.
+
 Two ways around that are closed by the receiver. The server copies what is stored to any reply subject that a
-client names. Such a copy has no reply subject of its own in `_INBOX_SENDER`, or has the header `Nats-Subject`
-(`is_from`). And a message repeats its subject inside (`host`, `session`, `id`). An ID of bytes is random and
-known to its two ends only.
+client names. Such a copy has no reply subject of its own in `an.SENDER`, or has the header `Nats-Subject`
+(`is_from`). And a message repeats its subject inside (`host`, `session`, `id`). An ID of bytes and a TOKEN
+are random and known to their two ends only.
 """
 
 from __future__ import annotations
@@ -60,8 +64,6 @@ class Role(StrEnum):
 class Rights(NamedTuple):
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
-    responds: bool
-    """Whether it may answer a request that it received."""
 
 
 def check_host(name: str) -> str:
@@ -77,7 +79,7 @@ def check_host(name: str) -> str:
 def rights(name: str, roles: Iterable[Role]) -> Rights:
     """Return what a key may publish and subscribe to."""
     publish = [f"$JS.API.STREAM.INFO.{HOSTS}"]  # whose answer has the time of the hub
-    subscribe = [f"{reply_prefix(name)}.>"]
+    subscribe = [f"{reply_prefix(name)}.>", f"an.{name}.*.*"]
     roles = set(roles)
     if Role.HOST in roles:
         publish += [
@@ -106,7 +108,9 @@ def rights(name: str, roles: Iterable[Role]) -> Rights:
     if Role.OPERATOR in roles:
         publish += [f"in.*.*.*.{name}", f"rq.*.act.{name}", f"ap.*.*.{name}", f"io.*.type.{name}.*"]
         subscribe.append(f"fl.{name}.*.*")
-    return Rights(tuple(publish), tuple(subscribe), bool(roles & {Role.HOST, Role.OPERATOR}))
+    if roles & {Role.HOST, Role.OPERATOR}:
+        publish.append(f"an.*.{name}.*")
+    return Rights(tuple(publish), tuple(subscribe))
 
 
 # ── subjects ──
@@ -123,7 +127,7 @@ def encode(text: str) -> str:
 
 def decode(token: str) -> str:
     """Raises `RemoteProtocolError` for what `encode` does not write."""
-    if not _TOKEN.fullmatch(token):
+    if len(token) > _MAX_TOKEN or not _TOKEN.fullmatch(token):
         raise RemoteProtocolError(f"{token[:80]!r} is not a name on the hub")
     data = re.sub(rb"=([0-9A-F]{2})", lambda one: bytes.fromhex(one[1].decode()), token.encode())
     try:
@@ -180,13 +184,23 @@ def bytes_subject(host: str, kind: str, sender: str, number: str) -> str:
     return f"io.{host}.{kind}.{sender}.{number}"
 
 
+def answer_subject(asked: str, sender: str, token: str) -> str:
+    """Return where the answer to a request of `sender` goes. `asked` is the subject of that request."""
+    return f"an.{sender}.{asked.split('.')[1]}.{token}"
+
+
+def is_answer(reply: str) -> bool:
+    """Whether an answer may go there. A sender could name any subject of the key that answers."""
+    return reply.startswith("an.")
+
+
 def reply_prefix(name: str) -> str:
     return f"_INBOX_{name}"
 
 
 def is_from(sender: str, reply: str, headers: Mapping[str, str] | None) -> bool:
     """Whether a request was published by the key that its subject names, and not copied by the server."""
-    return reply.startswith(f"{reply_prefix(sender)}.") and "Nats-Subject" not in (headers or {})
+    return reply.startswith(f"an.{sender}.") and "Nats-Subject" not in (headers or {})
 
 
 # ── values ──
@@ -224,8 +238,6 @@ def server_config(keys: Iterable[KeyRecord], admin: str, settings: Mapping[str, 
             "publish": {"allow": list(allowed.publish)},
             "subscribe": {"allow": list(allowed.subscribe)},
         }
-        if allowed.responds:
-            permissions["allow_responses"] = {"max": 1, "expires": "5m"}
         users.append({"nkey": key.public, "permissions": permissions})
     return write(
         {

@@ -84,7 +84,7 @@ class TunnelHost:
             answer = exchange.write_error(error.code, error.message, error.hint)
         finally:
             self._opening -= 1
-        if request.reply.startswith("_INBOX_"):  # the sender could make us publish anywhere else
+        if subjects.is_answer(request.reply):
             try:
                 await request.answer(answer)
             except RemudaError as error:

@@ -106,7 +106,7 @@ def test_a_message_without_a_dedup_key_gets_its_own_id_as_one() -> None:
 # ── requests ──
 
 SUBJECT = "rq.b7.act.desk"
-REPLY = "_INBOX_desk.1"
+REPLY = "an.desk.b7.1"
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_a_request_that_comes_late_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "reply", ["", "_INBOX_other.1", "_INBOX_desk", "$JS.ACK.INBOX.b7.1", "rq.c.act.desk"]
+    "reply", ["", "an.other.b7.1", "an.desk", "_INBOX_desk.1", "$JS.ACK.INBOX.b7.1", "rq.c.act.desk"]
 )
 def test_a_request_that_its_sender_did_not_publish_is_refused(reply: str) -> None:
     with pytest.raises(PermissionRefused):
@@ -239,3 +239,21 @@ def test_long_texts_of_an_item_are_cut() -> None:
     )
     assert len(subjects.write(shown)) < 10_000
     assert shown["item"]["detail"] == {"tool": "Write", "ask": "3f"}
+
+
+@pytest.mark.parametrize("field", ["name", "since", "cwd", "agent_state", "degraded", "tokens"])
+def test_a_session_with_a_field_of_another_kind_is_refused(field: str) -> None:
+    with pytest.raises(RemoteProtocolError):
+        exchange.read_session(subjects.write({"session": {"id": "s", field: True}, "item": None}), 0.0)
+
+
+@pytest.mark.parametrize("field", ["id", "since", "message", "detail", "skip_until", "snooze_until"])
+def test_an_item_with_a_field_of_another_kind_is_refused(field: str) -> None:
+    with pytest.raises(RemoteProtocolError):
+        exchange.read_session(subjects.write({"session": {"id": "s"}, "item": {field: False}}), 0.0)
+
+
+def test_a_receipt_with_a_step_without_a_stage_is_refused() -> None:
+    document = {"host": "b7", "stage": "acked", "steps": [{"at": 1.0}]}
+    with pytest.raises(RemoteProtocolError):
+        exchange.read_receipt(subjects.write(document), "b7")
