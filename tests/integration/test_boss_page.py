@@ -389,10 +389,9 @@ def test_boss_with_a_certificate_serves_the_page_with_a_secure_cookie(
     trusting = ssl.create_default_context()
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
     link = boss.client.post("logins", "links")
-    assert link["urls"] == [
-        f"http://127.0.0.1:{boss.port}{link['path']}",
-        f"https://127.0.0.2:{port}{link['path']}",
-    ]
+    here, there = link["urls"]
+    assert here.startswith(f"http://127.0.0.1:{boss.port}/login/")
+    assert there == f"https://127.0.0.2:{port}{link['path']}"
 
     def ask(method: str, path: str, **headers: str) -> http.client.HTTPResponse:
         connection = http.client.HTTPSConnection("127.0.0.2", port, timeout=PATIENCE, context=trusting)
@@ -467,6 +466,25 @@ def test_proxy_that_is_named_serves_the_page_under_its_own_address(home: Path) -
         assert boss.ask("GET", "/v1/queue", headers={**forwarded, "Cookie": cookie}, token=None).status == 200
         own = {**forwarded, "Cookie": cookie, "Origin": "https://boss.example.net", "X-Remuda": "1"}
         assert boss.ask("POST", "/v1/logout", {}, headers=own, token=None).status == 200
+    finally:
+        boss.close()
+
+
+def test_link_of_loopback_is_none_behind_the_proxy(home: Path) -> None:
+    """Other users see it on the command line of a browser. At the proxy the boss cannot tell who they are."""
+    boss = RunningBoss(home, access={"public_url": "https://boss.example.net", "trusted_proxy": "127.0.0.1"})
+    boss.start()
+    try:
+        here, there = (
+            f"/login/{url.rpartition('/')[2]}" for url in boss.client.post("logins", "links")["urls"]
+        )
+        secure = {"Host": "boss.example.net"}
+        refused = boss.ask("POST", here, headers=secure, token=None)
+        assert (refused.status, "set-cookie" in refused.headers) == (404, False)
+        assert b"on this machine only" in refused.body
+        assert boss.client.get("logins")["logins"] == []
+        assert boss.ask("POST", here, token=None).status == 303
+        assert boss.ask("POST", there, headers=secure, token=None).status == 303
     finally:
         boss.close()
 

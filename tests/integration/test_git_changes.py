@@ -183,3 +183,62 @@ def test_very_many_and_very_large_changes_are_cut(project: Path) -> None:
     assert len(found["files"]) == git_changes.MOST_FILES
     assert found["files"][0]["cut"]
     assert sum(len(one["diff"] or "") for one in found["files"]) <= git_changes.ALL_BYTES
+
+
+def test_name_with_a_tab_moves_no_count_to_another_file(project: Path) -> None:
+    for name, text in (("a\ttab", "1\n"), ("b", "1\n"), ("c", "\0")):
+        (project / name).write_text(text)
+    git(project, "add", "-A")
+    git(project, "commit", "-qm", "more")
+    for name, text in (("a\ttab", "1\n2\n"), ("b", "1\n2\n3\n"), ("c", "\0\0")):
+        (project / name).write_text(text)
+    found = find_changes(str(project), "head", 0.0)
+    assert files(found) == {
+        "a\ttab": ("modified", 1, 0),
+        "b": ("modified", 2, 0),
+        "c": ("modified", None, None),
+    }
+    assert [one["binary"] for one in found["files"]] == [False, False, True]
+    assert found["files"][1]["diff"] == "@@ -1 +1,3 @@\n 1\n+2\n+3\n"
+
+
+def test_many_warnings_of_git_do_not_stop_it(project: Path) -> None:
+    """git warns of each file whose line ends it would change: more than a pipe holds."""
+    folder = project / ("d" * 200)
+    folder.mkdir()
+    for number in range(400):
+        (folder / f"{number}").write_text("1\n")
+    git(project, "add", "-A")
+    git(project, "commit", "-qm", "many")
+    git(project, "config", "core.autocrlf", "input")
+    for number in range(400):
+        (folder / f"{number}").write_bytes(b"1\r\n2\r\n")
+    found = find_changes(str(project), "head", 0.0)
+    assert (found["note"], found["files"][0]["added"]) == (None, 1)
+
+
+def test_file_that_became_a_link_hides_no_diff(project: Path) -> None:
+    (project / "a").write_text("1\n")
+    git(project, "add", "-A")
+    git(project, "commit", "-qm", "more")
+    for name in ("a", "moved"):
+        (project / name).write_text("2\n")
+    (project / "kept").unlink()
+    (project / "kept").symlink_to("elsewhere")
+    found = {one["path"]: one for one in find_changes(str(project), "head", 0.0)["files"]}
+    assert {path: one["status"] for path, one in found.items()} == {
+        "a": "modified",
+        "kept": "type",
+        "moved": "modified",
+    }
+    assert found["a"]["diff"] == "@@ -1 +1 @@\n-1\n+2\n"
+    assert "-3\n@@ -0,0 +1 @@\n+elsewhere\n" in found["kept"]["diff"]
+    assert found["moved"]["diff"].endswith("+2\n")
+
+
+def test_name_that_looks_like_a_hunk_hides_no_diff(project: Path) -> None:
+    (project / "x@@").write_text("1\n")
+    git(project, "add", "-A")
+    (project / "x@@").write_text("2\n")
+    found = find_changes(str(project), "head", 0.0)
+    assert [one["diff"] for one in found["files"]] == ["@@ -0,0 +1 @@\n+2\n"]

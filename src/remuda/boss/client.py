@@ -16,6 +16,7 @@ from urllib.parse import quote, urlencode
 from remuda.errors import (
     BossDown,
     InvalidOptions,
+    NotInQueue,
     PermissionRefused,
     RemoteProtocolError,
     WaitTimeout,
@@ -189,6 +190,10 @@ class ChangeStream:
 
 
 def _path(parts: tuple[str, ...]) -> str:
+    """Raises `NotInQueue` for a word that can be neither a name nor an id."""
+    for part in parts:
+        if not part or "/" in part:
+            raise NotInQueue(f"'{part}' not found", hint="'remuda ls' and 'remuda queue' list names and ids")
     return "/v1/" + "/".join(quote(part, safe="", errors="surrogateescape") for part in parts)
 
 

@@ -14,7 +14,8 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import islice
+from typing import IO, Any
 
 from remuda.durable import open_regular
 
@@ -118,23 +119,40 @@ def _environment(settings: dict[str, str]) -> dict[str, str]:
 
 def _output(process: subprocess.Popen[bytes], most: int, deadline: float) -> tuple[str, bool]:
     watchdog = threading.Timer(max(0.01, deadline - time.monotonic()), process.kill)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    errors = _LastBytes(process.stderr)
     watchdog.start()
+    errors.start()
     try:
-        assert process.stdout is not None
-        assert process.stderr is not None
         data = process.stdout.read(most + 1)
-        if len(data) > most:
+        if is_cut := len(data) > most:
             process.kill()
-            return os.fsdecode(data[:most]), True
-        error = process.stderr.read(4096).decode("utf-8", "replace").strip()
+        errors.join()
         code = process.wait()
     finally:
         watchdog.cancel()
+    if is_cut:
+        return os.fsdecode(data[:most]), True
     if code == -9:
         raise GitFailed(f"git did not answer within {TIMEOUT:.0f} s")
     if code:
+        error = errors.data.decode("utf-8", "replace").strip()
         raise GitFailed(error.splitlines()[-1] if error else f"git failed with {code}")
     return os.fsdecode(data), False
+
+
+class _LastBytes(threading.Thread):
+    """Reads all of a stream and keeps its end: git would wait for a pipe that is full of warnings."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        super().__init__(daemon=True)
+        self._stream = stream
+        self.data = b""
+
+    def run(self) -> None:
+        while piece := self._stream.read(4096):
+            self.data = (self.data + piece)[-4096:]
 
 
 def find_changes(folder: str | None, base: str, started_at: float) -> dict[str, Any]:
@@ -194,16 +212,7 @@ def _files(git: _Git, commit: str) -> tuple[list[dict[str, Any]], bool]:
     raw, names_cut = git.run("diff", *_SAFE_DIFF, "--raw", "--numstat", "-z", "--abbrev=40", commit, "--")
     files = list(_parse_raw(raw))
     patch, patch_cut = git.run("diff", *_SAFE_DIFF, "--patch", "--no-prefix", commit, "--")
-    diffs = _split_patch(patch)
-    if not patch_cut and len(diffs) == len([one for one in files if one["status"] != "conflict"]):
-        shown = [one for one in files if one["status"] != "conflict"]
-        for one, diff in zip(shown, diffs, strict=True):
-            _set_diff(one, diff)
-    elif patch_cut:
-        for one, diff in zip(files, diffs[:-1], strict=False):
-            _set_diff(one, diff)
-        for one in files[len(diffs[:-1]) :]:
-            one["cut"] = True
+    _set_diffs(files, _split_patch(patch), patch_cut)
     others, others_cut = git.run("ls-files", "--others", "--exclude-standard", "-z")
     files += [_untracked(git.folder, path) for path in filter(None, others.split("\0")[: MOST_FILES + 1])]
     is_cut = names_cut or patch_cut or others_cut or len(files) > MOST_FILES
@@ -233,8 +242,8 @@ def _parse_raw(text: str) -> Iterator[dict[str, Any]]:
             first = next(words, "")
             second = next(words, "") if status in "RC" else None
             files.append(_file(second or first, _STATUS.get(status, "modified"), first if second else None))
-        elif word.count("\t") == 2:
-            added, removed, path = word.split("\t")
+        elif word.count("\t") >= 2:  # a name can hold more
+            added, removed, path = word.split("\t", 2)
             if not path:  # a rename: both names follow
                 next(words, ""), next(words, "")
             counts.append((added, removed))
@@ -251,13 +260,32 @@ def _split_patch(text: str) -> list[str]:
     return parts[1:]
 
 
+def _set_diffs(files: list[dict[str, Any]], parts: list[str], is_cut: bool) -> None:
+    """Give each file its diff. A file that became a link has two parts: it is removed and made again."""
+    counts = {"conflict": 0, "type": 2}
+    wanted = [counts.get(one["status"], 1) for one in files]
+    is_known = is_cut or sum(wanted) == len(parts)
+    left = iter(parts[: len(parts) - is_cut] if is_known else ())
+    for one, count in zip(files, wanted, strict=True):
+        found = list(islice(left, count))
+        if found and len(found) == count:
+            _set_diff(one, "".join(map(_hunks, found)))
+        elif count:
+            one["cut"] = True
+
+
+def _hunks(part: str) -> str:
+    """Return a part without its head, which has names of files; empty if only its mode or name changed."""
+    start = re.search(r"^@@", part, re.MULTILINE)
+    return part[start.start() :] if start is not None else ""
+
+
 def _set_diff(file: dict[str, Any], diff: str) -> None:
     if file["binary"]:
         return
-    start = diff.find("@@")
-    file["diff"] = diff[start:] if start >= 0 and diff[start - 1 : start] in ("\n", "") else ""
-    if len(file["diff"]) > DIFF_BYTES:
-        file["diff"], file["cut"] = file["diff"][:DIFF_BYTES], True
+    file["diff"] = diff
+    if len(diff) > DIFF_BYTES:
+        file["diff"], file["cut"] = diff[:DIFF_BYTES], True
 
 
 def _untracked(folder: str, path: str) -> dict[str, Any]:

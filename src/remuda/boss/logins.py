@@ -89,7 +89,7 @@ class Logins:
         self._service = service
         self._retry_interval = retry_interval
         self._steady = steady
-        self._links: dict[str, float] = {}
+        self._links: dict[str, tuple[float, bool]] = {}  # until when, and whether on this machine only
         self._tries = Tries(steady)
         self._logins: dict[str, Login] = {}  # by the digest of the cookie
         self._on_end: dict[str, set[Callable[[], None]]] = {}
@@ -100,10 +100,10 @@ class Logins:
 
     # ── login links ──
 
-    def make_link(self, life: float = LINK_LIFE) -> str:
-        """Return the secret of a new link."""
+    def make_link(self, life: float = LINK_LIFE, *, local: bool = False) -> str:
+        """Return the secret of a new link; a `local` one works only where the kernel names the user."""
         secret = secrets.token_urlsafe(24)
-        self._links[_digest(secret)] = self._steady() + life
+        self._links[_digest(secret)] = (self._steady() + life, local)
         while len(self._links) > _MOST_LINKS:
             del self._links[next(iter(self._links))]
         return secret
@@ -115,14 +115,23 @@ class Logins:
         """
         return self._tries.is_limited(client_key(address))
 
-    async def log_in(self, secret: str, name: str, client: str, address: str) -> str:
+    async def log_in(
+        self, secret: str, name: str, client: str, address: str, *, is_local: bool = True
+    ) -> str:
         """Spend a link. Returns a cookie of that name, `NAME=SECRET`, when its digest is on disk.
 
-        Raises `NotInQueue` for a link that is wrong, used or too old, and `StoreFailed`. A link whose login
-        cannot be written is spent as well, and logs no one in.
+        Raises `NotInQueue` for a link that is wrong, used or too old, or a local one if not `is_local`: that
+        is not spent. Raises `StoreFailed`; a link whose login cannot be written is spent, and logs no one in.
         """
-        until = self._links.pop(_digest(secret), None)
-        if until is None or until <= self._steady():
+        until, local = self._links.get(_digest(secret), (0.0, False))
+        if local and not is_local:
+            self._tries.count(client_key(address))
+            raise NotInQueue(
+                "this login link is for the address on this machine only",
+                hint="'remuda open --print' prints a link for here",
+            )
+        self._links.pop(_digest(secret), None)
+        if until <= self._steady():
             self._tries.count(client_key(address))
             raise NotInQueue(
                 "this login link was already used, or is older than a minute",

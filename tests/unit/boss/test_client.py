@@ -11,7 +11,7 @@ import pytest
 
 from remuda.boss.client import BossClient
 from remuda.boss.folder import BossFolder
-from remuda.errors import RemoteProtocolError
+from remuda.errors import NotInQueue, RemoteProtocolError
 from support.heimdall_client import PATIENCE
 
 
@@ -46,3 +46,10 @@ def test_answer_of_an_older_boss_with_infinity_and_nan_is_read_bounded(tmp_path:
 def test_answer_that_is_not_json_is_an_error(tmp_path: Path, body: bytes) -> None:
     with pytest.raises(RemoteProtocolError, match="is not JSON"):
         answer_of(tmp_path, body)
+
+
+@pytest.mark.parametrize("word", ["", "a/b", "../x"])
+def test_word_that_can_be_no_name_and_no_id_is_not_found(tmp_path: Path, word: str) -> None:
+    """A script passes an empty variable. The boss would say that it has no such path."""
+    with pytest.raises(NotInQueue, match=f"'{word}' not found"):
+        BossClient(BossFolder(tmp_path)).post("approvals", word, "answer")

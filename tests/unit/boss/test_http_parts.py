@@ -272,7 +272,7 @@ def test_id_may_not_end_with_a_newline() -> None:
 def test_query_is_read_as_what_it_means() -> None:
     shapes = {"n": schema.LIMIT, "b": schema.BOOLEAN, "t": schema.TEXT}
     assert read_query({"n": "5", "b": "true", "t": "x"}, shapes) == {"n": 5, "b": True, "t": "x"}
-    for bad in ({"n": "x"}, {"n": "0"}, {"b": "maybe"}, {"z": "1"}):
+    for bad in ({"n": "x"}, {"n": "0"}, {"b": "maybe"}, {"z": "1"}, {"n": "9" * 400}):
         with pytest.raises(InvalidOptions):
             read_query(bad, shapes)
 

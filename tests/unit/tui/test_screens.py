@@ -141,7 +141,7 @@ def test_screen_of_20_by_5_and_back_has_the_whole_list_again() -> None:
 
 def test_list_that_comes_before_the_first_layout_is_drawn_from_its_top() -> None:
     first = snapshot()
-    others = [first.sessions[1] | {"id": f"more{number}"} for number in range(40)]
+    others = [{**first.sessions[1], "id": f"more{number}"} for number in range(40)]
 
     async def run() -> tuple[float, str]:
         app = DashApp()

@@ -89,7 +89,13 @@ async def post_login(boss: BossParts, request: ApiRequest) -> ApiResponse:
     logins, client = _logins(boss), request.client()
     browser = request.headers.get("user-agent", "")
     try:
-        cookie = await logins.log_in(request.path["secret"], request.site.cookie, browser, client)
+        cookie = await logins.log_in(
+            request.path["secret"],
+            request.site.cookie,
+            browser,
+            client,
+            is_local=not request.site.is_secure,
+        )
     except NotInQueue as error:
         if not logins.is_limited(client):
             return _page("Not logged in", f"<p>{html.escape(error.message)}.</p>{_HOW}", 404)
@@ -129,9 +135,15 @@ def _logins(boss: BossParts) -> Logins:
 
 
 async def post_login_link(boss: BossParts, request: ApiRequest) -> ApiResponse:
-    life = float(request.body.get("seconds", LINK_LIFE))
+    """Make a link of its own for this machine.
+
+    A browser gets it as an argument, which other users can see. Over https the gate cannot tell who they are.
+    """
+    life, (here, *elsewhere) = float(request.body.get("seconds", LINK_LIFE)), boss.urls
     path = f"/login/{_logins(boss).make_link(life)}"
-    return ApiResponse({"path": path, "urls": [f"{url}{path}" for url in boss.urls], "seconds": life})
+    local = f"/login/{_logins(boss).make_link(life, local=True)}" if elsewhere else path
+    urls = [f"{here}{local}", *(f"{url}{path}" for url in elsewhere)]
+    return ApiResponse({"path": path, "urls": urls, "seconds": life})
 
 
 async def get_logins(boss: BossParts, _request: ApiRequest) -> ApiResponse:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -241,7 +242,8 @@ def _check_text(value: str, schema: Schema, where: str) -> None:
 
 
 def _check_number(value: float, schema: Schema, where: str) -> None:
-    if not math.isfinite(value):
+    # An integer of 400 digits is not a number to `math`, and handlers convert it to a float.
+    if not abs(value) <= sys.float_info.max:
         raise InvalidOptions(f"{where} must be a finite number")
     if value < (least := schema.get("minimum", -math.inf)):
         raise InvalidOptions(f"{where} must be {least} or more")
