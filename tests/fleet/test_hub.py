@@ -17,6 +17,7 @@ from nats.aio.msg import Msg
 from remuda.errors import HubRefused, HubUnreachable
 from remuda.fleet.hub import Hub
 from remuda.fleet.membership import Membership, read_key
+from remuda.fleet.subjects import HOSTS
 from support.fleet import FleetBench, HubMachine, Machine, Relay, free_port
 from support.keeper import until
 
@@ -412,6 +413,29 @@ def test_a_hub_that_is_full_refuses_a_message_and_says_why(hub: HubMachine) -> N
         await admin.close()
 
     asyncio.run(attempt())
+
+
+def test_answer_of_the_server_in_the_place_of_a_host_does_not_keep_it_out(bench: FleetBench) -> None:
+    victim, evil = bench.machine("victim", "host"), member(bench.hub, bench.hub.new_key("evil", "host"))
+    errors = []
+
+    async def presence(forges: bool = False) -> bytes:
+        admin, key = await Hub.connect(bench.hub.folder.admin()), await Hub.connect(evil)
+        if forges:  # the server stores its answer where the reply shall go
+            await key._client.publish("rc.evil.x", b"x", reply="$KV.hosts.victim")
+            await key._client.flush()
+        found = await admin.load(HOSTS, "$KV.hosts.victim")
+        await key.close()
+        await admin.close()
+        return found[0].data if found is not None else b""
+
+    def is_back() -> bool:
+        errors.append(str(victim.status()["error"]))
+        return b'"machine"' in asyncio.run(presence())
+
+    until(lambda: b'"stream"' in asyncio.run(presence(forges=True)), "the answer in its place")
+    until(is_back, "the host")
+    assert not any("another machine" in one for one in errors), errors
 
 
 def test_two_machines_with_one_key_do_not_both_have_its_name(bench: FleetBench) -> None:

@@ -13,6 +13,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from remuda.boss.http.server import TCP_LIMITS
 from remuda.boss.http.terminal import GONE, LOGGED_OUT, NOT_FOUND, WINDOW_BYTES
+from remuda.errors import NotSafe
 from support.boss import RunningBoss
 from support.commands import SIZER
 from support.keeper import Kept, Start, until
@@ -86,6 +87,22 @@ def test_terminal_of_a_login_that_was_revoked_is_closed(
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == LOGGED_OUT
         other.until_output(b"ready")
+
+
+def test_terminal_is_not_that_of_a_conversation_that_another_has_replaced(
+    boss: RunningBoss, browser: Browser, start: Start
+) -> None:
+    start("a", ECHO)
+    for at, number in ((10.0, "before"), (20.0, "after")):
+        facts = {"name": "a", "origin": "kept", "how": "clear"}
+        told = {"kind": "registered", "session_id": number, "at": at, "facts": facts}
+        boss.client.post("events", body={"events": [told]})
+    with browser.terminal("before") as terminal:
+        assert "now in another conversation" in terminal.until_said("error")["message"]
+    with pytest.raises(NotSafe, match="now in another conversation"):
+        boss.client.get("sessions", "before", "screen")
+    with browser.terminal("after") as terminal:
+        terminal.until_output(b"ready")
 
 
 def test_session_that_is_unknown_is_named_in_the_error(boss: RunningBoss, browser: Browser) -> None:

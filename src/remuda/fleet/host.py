@@ -29,6 +29,7 @@ from remuda.errors import (
     HubUnreachable,
     InboxBusy,
     InboxCorrupt,
+    RemoteProtocolError,
     RemudaError,
     SessionNotFound,
     SessionUnreachable,
@@ -153,25 +154,27 @@ class FleetHost:
         subject = subjects.host_subject(hub.member.name)
         found = await hub.load(HOSTS, subject)
         self._revision = found[1] if found is not None else 0
-        if found is not None and found[0].data:
-            owner = subjects.read(found[0].data).get("machine")
-            if owner != hub.member.machine and hub.now() - found[0].at < LEASE:
-                raise _taken_name(hub)
-        await self._renew(hub)
+        owner = _owner(found[0].data) if found is not None else ""
+        if owner not in ("", hub.member.machine) and found is not None and hub.now() - found[0].at < LEASE:
+            raise _taken_name(hub)
+        try:
+            await self._renew(hub)
+        except Outdated:
+            raise _taken_name(hub) from None
 
     async def _renew(self, hub: Hub) -> None:
         begin = time.monotonic()
         subject = subjects.host_subject(hub.member.name)
-        try:
-            self._revision = await hub.store(subject, self._presence(hub), revision=self._revision)
-        except Outdated:
-            raise _taken_name(hub) from None
+        self._revision = await hub.store(subject, self._presence(hub), revision=self._revision)
         self._held_until = begin + _SAFE
 
     async def _renew_forever(self, hub: Hub) -> None:
         while True:
             await asyncio.sleep(RENEW_INTERVAL)
-            await self._renew(hub)
+            try:
+                await self._renew(hub)
+            except Outdated:  # by another machine, or by the server, which writes answers where it is told
+                await self._claim(hub)
 
     # ── changes of this boss ──
 
@@ -414,6 +417,15 @@ def _signature(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_size, status.st_mtime_ns
+
+
+def _owner(presence: bytes) -> str:
+    """Return which machine has a name; nothing if what stands there is no host's."""
+    try:
+        owner = subjects.read(presence).get("machine") if presence else None
+    except RemoteProtocolError:
+        owner = None
+    return owner if isinstance(owner, str) else ""
 
 
 def _taken_name(hub: Hub) -> HubRefused:

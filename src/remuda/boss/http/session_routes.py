@@ -64,9 +64,15 @@ def kept_name(boss: BossParts, word: str, what: str) -> str:
         raise NotSafe(
             f"an agent that Remuda did not start cannot be {what} from here", hint="use its own terminal"
         )
-    if agent is not None and agent.replaced_by is not None:
-        raise NotSafe(f"the session '{name}' is now in another conversation", hint="use its name")
+    if agent is not None:
+        refuse_replaced(agent)
     return name
+
+
+def refuse_replaced(agent: Agent) -> None:
+    """Raise `NotSafe` if the terminal of an agent is another one's by now."""
+    if agent.replaced_by is not None:
+        raise NotSafe(f"the session '{agent.name}' is now in another conversation", hint="use its name")
 
 
 async def reachable(work: Awaitable[T]) -> T:
@@ -229,6 +235,8 @@ async def post_cancel(boss: BossParts, request: ApiRequest) -> ApiResponse:
 
 async def get_screen(boss: BossParts, request: ApiRequest) -> ApiResponse:
     agent, name = find(boss, request.path["session"])
+    if agent is not None:
+        refuse_replaced(agent)
     styled = bool(request.query.get("styled"))
     read: Callable[[], dict[str, Any]]
     if name is not None:

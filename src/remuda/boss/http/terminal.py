@@ -30,6 +30,7 @@ from remuda.wire import connection as wire
 
 from . import elsewhere
 from .route import ApiRequest, ApiResponse, Route
+from .session_routes import refuse_replaced
 
 WINDOW_BYTES = 512 << 10
 """Output that a client has not acknowledged: xterm.js draws as much in a tenth of a second."""
@@ -57,7 +58,7 @@ Send = Callable[[Any], Awaitable[None]]
 def find_paths(boss: BossParts, word: str) -> SessionPaths:
     """Return the files of a kept session, by its name or as `BossService.session` finds it.
 
-    Raises as that, and `NotSafe` for an agent without a keeper.
+    Raises as that, and `NotSafe` for an agent without a keeper, or whose terminal is another one's by now.
     """
     folder = sessions_folder()
     if is_name(word):
@@ -67,6 +68,7 @@ def find_paths(boss: BossParts, word: str) -> SessionPaths:
     session = boss.service.session(word)
     if session.name is None:
         raise NotSafe("this agent has no terminal here", hint="only sessions of 'remuda start' have one")
+    refuse_replaced(session)
     return SessionPaths.of(session.name, folder)
 
 
