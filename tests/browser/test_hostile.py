@@ -143,10 +143,16 @@ def test_plan_shows_everything_that_is_approved(bench: PageBench) -> None:
     body = page.locator(".item .body")
     for word in ("info", "close", "cell", "title", "host"):
         expect(body).to_contain_text(f"hidden-{word}")
-    page.wait_for_timeout(900)
-    allow = page.locator(".actions").get_by_role("button", name="Approve")
-    allow.click(force=True)
-    expect(page.locator(".actions .note")).to_contain_text("Show all of it first")
+    allow, note = (
+        page.locator(".actions").get_by_role("button", name="Approve"),
+        page.locator(".actions .note"),
+    )
+
+    def refuses() -> bool:
+        allow.click(force=True)
+        return "Show all of it first" in (note.text_content() or "")
+
+    until(refuses, "that it has to be shown first")
     page.get_by_role("button", name="Show all").click()
     expect(body).to_contain_text("hidden-end")
     expect(allow).to_have_attribute("aria-disabled", "false")
@@ -273,6 +279,23 @@ def test_name_of_a_tool_is_bounded_wherever_it_is_shown(bench: PageBench) -> Non
     assert not page.evaluate("/[\u202e\u200b]/.test(document.body.innerText)")
     assert page.evaluate("document.querySelector('.actions').offsetHeight < 200")
     check(page)
+
+
+def test_text_that_was_cut_does_not_undo_a_decision_that_came_with_it(bench: PageBench) -> None:
+    page = bench.open()
+    state = page.evaluate(
+        """async () => {
+          const isStore = ({ name }) => new URL(name).pathname.endsWith('/store.js');
+          const { approvals, take } = await import(performance.getEntriesByType('resource').find(isStore).name);
+          take('approval', { id: 'a', state: 'open', session_id: 's', input: 'cut' });
+          take('approval', { id: 'a', state: 'answered', session_id: 's', input: 'cut' });
+          take('approval', { id: 'a', input: 'whole', cut: [] });
+          while (!approvals.value.has('a')) await new Promise((go) => setTimeout(go, 10));
+          const { state, input } = approvals.value.get('a');
+          return [state, input];
+        }"""
+    )
+    assert state == ["answered", "whole"]
 
 
 # ── diffs ──

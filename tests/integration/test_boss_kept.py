@@ -204,8 +204,7 @@ def test_source_of_a_state_is_the_one_that_decides(boss: RunningBoss, start: Sta
         client.request("hook", payload=payload)
 
     def source(wanted: str) -> bool:
-        (found,) = boss.client.get("sessions")["sessions"]
-        return bool(found["source"] == wanted)
+        return [one["source"] for one in boss.client.get("sessions")["sessions"]] == [wanted]
 
     hook("Stop")
     watcher.until("idle")

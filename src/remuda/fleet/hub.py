@@ -367,6 +367,7 @@ class Hub:
                 raise nats.errors.ConnectionClosedError
             return asking.result()
         finally:
+            asking.add_done_callback(lambda one: one.cancelled() or one.exception())  # it may fail as well
             asking.cancel()
             closing.cancel()
 

@@ -24,7 +24,7 @@ class Prompt(Input):
         """The line is gone, and what was typed is handed over."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(select_on_focus=False)  # else the next key replaces what came before the focus
         self._take: Callable[[str], object] | None = None
         self._is_live = False
 

@@ -58,7 +58,8 @@ export function take(kind, document) {
   const target = TARGETS[kind];
   if (target) {
     if (!changed.has(target)) changed.set(target, new Map());
-    changed.get(target).set(document.id, document);
+    const soon = changed.get(target);
+    soon.set(document.id, { ...soon.get(document.id), ...document }); // a text that was cut comes without the rest
     if (!flushing) flushing = setTimeout(flush, Math.max(0, flushed + FLUSH - Date.now()));
   }
   if (kind === 'host_item') fetchRequests([document]);
