@@ -286,7 +286,8 @@ def test_text_that_was_cut_does_not_undo_a_decision_that_came_with_it(bench: Pag
     state = page.evaluate(
         """async () => {
           const isStore = ({ name }) => new URL(name).pathname.endsWith('/store.js');
-          const { approvals, take } = await import(performance.getEntriesByType('resource').find(isStore).name);
+          const { name } = performance.getEntriesByType('resource').find(isStore);
+          const { approvals, take } = await import(name);
           take('approval', { id: 'a', state: 'open', session_id: 's', input: 'cut' });
           take('approval', { id: 'a', state: 'answered', session_id: 's', input: 'cut' });
           take('approval', { id: 'a', input: 'whole', cut: [] });
