@@ -37,6 +37,8 @@ log = logging.getLogger("remuda.fleet.remote")
 Document = dict[str, Any]
 
 _RELOAD_INTERVAL = 60.0
+_CLOCK_ERROR = 0.5
+"""We wait this much longer than the host may begin: what is given up is not begun just then."""
 _TAKEN_TIMEOUT = 3.0
 """How long `send` waits for the host to take the message, before it reports that the hub has it."""
 _LONGEST_WAIT = 60.0
@@ -251,7 +253,7 @@ class RemoteHosts:
         host = known["name"]
         try:
             try:
-                answer = await hub.request(subject, data, wait)
+                answer = await hub.request(subject, data, wait + _CLOCK_ERROR)
             except HubUnreachable as error:
                 if acts:
                     raise HubUnreachable(
