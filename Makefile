@@ -12,6 +12,8 @@ WORKERS ?= 4
 # Older versions of Claude Code, on which part of the tests runs as well. Their hashes are pinned for this platform.
 OLDER := $(shell [ "$$(uname -sm)" = "Linux x86_64" ] && echo 2.1.300)
 LINUX := $(filter Linux,$(shell uname -s))
+# Agents beside Claude Code that are tested: each has its binary in an npm package.
+OTHERS := $(if $(OLDER),codex opencode copilot)
 OLDER_IN_SOAK := $(if $(OLDER),2.1.197 2.1.240 2.1.280 2.1.300 2.1.315 2.1.324)
 
 .PHONY: setup system-packages demo quick test soak versions lint type docs reference screenshots bench audit coverage format clean
@@ -45,7 +47,7 @@ demo: setup
 
 test: setup system-packages
 	$(BIN)/python -m remuda.testing.real_cli fetch
-	$(if $(OLDER),$(BIN)/python -m remuda.testing.real_cli fetch $(OLDER))
+	$(if $(OLDER),$(BIN)/python -m remuda.testing.real_cli fetch $(OLDER) $(OTHERS))
 	$(OFFLINE) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 	$(if $(OLDER),REMUDA_CLAUDE_VERSION=$(OLDER) $(OFFLINE) $(BIN)/python -m pytest -m versions -n $(WORKERS) tests/real)
 
@@ -55,6 +57,7 @@ quick: setup
 
 soak: setup system-packages
 	$(BIN)/python -m remuda.testing.real_cli fetch
+	$(if $(OTHERS),$(BIN)/python -m remuda.testing.real_cli fetch $(OTHERS))
 	$(if $(OLDER),$(MAKE) versions)
 	REMUDA_SOAK=1 $(OFFLINE) $(BIN)/python -m pytest -m "soak or hypothesis" -n 2 --timeout 3600
 
@@ -98,8 +101,9 @@ screenshots: setup system-packages
 SSHD := $(if $(wildcard /run/systemd/system),,sshd:openssh-server)
 
 bench: $(VENV)/.synced-bench
-	@PATH="$$PATH:/usr/sbin" sh scripts/system-packages tmux dtach chromium $(if $(LINUX),ip:iproute2 ssh:openssh-client $(SSHD))
+	@PATH="$$PATH:/usr/sbin" sh scripts/system-packages tmux dtach chromium $(if $(OTHERS),npm) $(if $(LINUX),ip:iproute2 ssh:openssh-client $(SSHD))
 	$(BIN)/python -m remuda.testing.real_cli fetch
+	$(if $(OTHERS),$(BIN)/python -m remuda.testing.real_cli fetch $(OTHERS))
 	@# As it is where pip installed it: without that every start would compile all it loads.
 	$(BIN)/python -m compileall -q src/remuda $(VENV)/lib
 	$(OFFLINE) $(BIN)/python benchmarks/run.py

@@ -26,8 +26,8 @@ def fetch(cache: Path, *versions: str, **variables: str) -> subprocess.Completed
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
 
 
-def left_in(cache: Path, version: str = VERSION) -> list[str]:
-    folder = cache / "remuda" / "claude-code" / version
+def left_in(cache: Path) -> list[str]:
+    folder = cache / "remuda" / "claude-code" / VERSION
     return sorted(path.name for path in folder.iterdir())
 
 
@@ -45,6 +45,12 @@ def test_fetch_opted_out_says_what_is_not_tested(tmp_path: Path) -> None:
     assert done.stdout.count("\n") == 1
     assert "nothing is tested" in done.stdout
     assert not (tmp_path / "remuda").exists()
+
+
+def test_fetch_opted_out_of_one_agent_says_which(tmp_path: Path) -> None:
+    done = fetch(tmp_path, "codex", "2.1.9", **{OPT_OUT: "codex,copilot"})
+    assert "real CLI of codex" in done.stdout
+    assert "no hash is pinned for claude 2.1.9" in done.stderr
 
 
 def test_fetch_into_an_unwritable_cache_exits_1(tmp_path: Path) -> None:
@@ -72,18 +78,20 @@ def test_fetch_version_without_a_pinned_hash_exits_1_and_lists_those_that_have_o
     ],
     ids=["no registry", "another package", "no npm"],
 )
-def test_fetch_older_version_that_cannot_be_had_exits_1_and_keeps_nothing(
-    tmp_path: Path, npm: str | None, said: str
+@pytest.mark.parametrize("name", [OLDER, "codex"])
+def test_fetch_package_that_cannot_be_had_exits_1_and_keeps_nothing(
+    tmp_path: Path, name: str, npm: str | None, said: str
 ) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
     if npm is not None:
         (programs / "npm").write_text(f"#!/bin/sh\n{npm}\n")
         (programs / "npm").chmod(0o755)
-    done = fetch(tmp_path / "cache", OLDER, PATH=str(programs))
+    done = fetch(tmp_path / "cache", name, PATH=str(programs))
     assert (done.returncode, done.stdout) == (1, "")
     assert said in done.stderr
-    assert left_in(tmp_path / "cache", OLDER) == [".lock"]
+    [folder] = (tmp_path / "cache" / "remuda").glob("*/*")
+    assert [path.name for path in folder.iterdir()] == [".lock"]
 
 
 @pytest.mark.skipif(not HAS_PINS, reason="no sha256 is pinned here")

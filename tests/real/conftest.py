@@ -12,7 +12,15 @@ import pytest
 
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.offline import is_offline, proxies_closed
-from remuda.testing.real_cli import NOT_TESTED, OPT_OUT, VERSION, RealCli, binary_path, opted_out
+from remuda.testing.real_cli import (
+    OPT_OUT,
+    OTHER_VERSIONS,
+    VERSION,
+    RealCli,
+    binary_of,
+    not_tested,
+    opted_out,
+)
 from support.real_sessions import MakeCli
 from support.version_differences import DIFFERENCES
 
@@ -20,11 +28,13 @@ from support.version_differences import DIFFERENCES
 def pytest_runtest_setup(item: pytest.Item) -> None:
     # Skipped at this one place they make one line of the summary, under xdist too. A summary hook would not:
     # the process that prints the summary there never loads this file.
-    if opted_out():
-        pytest.skip(NOT_TESTED)
-    if not binary_path().exists():
-        missing = f"claude {VERSION} is not at {binary_path()}"
-        pytest.fail(f"{missing}: `make test` fetches it; {OPT_OUT}=1 does without it", pytrace=False)
+    folder = item.path.parent.name
+    agent = folder if folder in OTHER_VERSIONS else "claude"
+    if opted_out(agent):
+        pytest.skip(not_tested(agent))
+    if not binary_of(agent).exists():
+        missing = f"{agent} {OTHER_VERSIONS.get(agent, VERSION)} is not at {binary_of(agent)}"
+        pytest.fail(f"{missing}: `make test` fetches it; {OPT_OUT}={agent} does without it", pytrace=False)
     if not is_offline() and not proxies_closed(os.environ):
         pytest.fail("the real CLI runs offline only: use `make test`", pytrace=False)
 

@@ -1,30 +1,33 @@
-"""The real Claude Code CLI as a test bench: fetched at test time, run without account and without network.
+"""The real CLIs as test benches: fetched at test time, run without account and without network.
 
-``python -m remuda.testing.real_cli fetch`` brings the pinned binary into the user's cache, once; named
-versions instead of it where some follow.
-:class:`RealCli` then gives it a HOME and a project of its own and an environment with nothing of the caller's
+``python -m remuda.testing.real_cli fetch`` brings the pinned Claude Code into the user's cache, once; where
+names follow, those versions of it or those other agents instead.
+:class:`RealCli` then gives Claude Code a HOME and a project of its own, and nothing of the caller's environment
 but PATH.
-The binary is proprietary: it is downloaded by the user who runs the tests and is part of nothing we ship.
+The binaries are others' property: the user who runs the tests downloads them; we ship none.
 """
 
 from .bench import NetworkReachableError, PlainTerminal, RealCli
 from .fetch import (
-    NOT_TESTED,
     OLDER,
     OPT_OUT,
+    OTHER_VERSIONS,
     PINNED,
     VERSION,
     VERSION_VARIABLE,
     FetchError,
+    binary_of,
     binary_path,
     fetch,
+    fetch_other,
+    not_tested,
     opted_out,
 )
 
 __all__ = [
-    "NOT_TESTED",
     "OLDER",
     "OPT_OUT",
+    "OTHER_VERSIONS",
     "PINNED",
     "VERSION",
     "VERSION_VARIABLE",
@@ -32,7 +35,10 @@ __all__ = [
     "NetworkReachableError",
     "PlainTerminal",
     "RealCli",
+    "binary_of",
     "binary_path",
     "fetch",
+    "fetch_other",
+    "not_tested",
     "opted_out",
 ]

@@ -1,22 +1,23 @@
-"""``python -m remuda.testing.real_cli fetch [VERSION…]``: one line on each, or exit 1 with the reason."""
+"""``python -m remuda.testing.real_cli fetch [VERSION|AGENT…]``: one line on each, or exit 1 with the reason."""
 
 from __future__ import annotations
 
 import sys
 
-from .fetch import NOT_TESTED, VERSION, FetchError, fetch, opted_out
+from .fetch import OTHER_VERSIONS, VERSION, FetchError, fetch, fetch_other, not_tested, opted_out
 
 
 def main(arguments: list[str]) -> int:
     if arguments[:1] != ["fetch"]:
-        print("usage: python -m remuda.testing.real_cli fetch [VERSION…]", file=sys.stderr)
+        print("usage: python -m remuda.testing.real_cli fetch [VERSION|AGENT…]", file=sys.stderr)
         return 2
-    if opted_out():
-        print(NOT_TESTED)
-        return 0
     try:
-        for version in arguments[1:] or [VERSION]:
-            print(fetch(version))
+        for name in arguments[1:] or [VERSION]:
+            agent = name if name in OTHER_VERSIONS else "claude"
+            if opted_out(agent):
+                print(not_tested(agent))
+            else:
+                print(fetch(name) if agent == "claude" else fetch_other(agent))
     except FetchError as error:
         print(f"remuda.testing.real_cli: {error}", file=sys.stderr)
         return 1
