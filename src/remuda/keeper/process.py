@@ -143,7 +143,7 @@ def _prepare_and_keep(spec: SessionSpec, claim: Claim, report: StartReport, life
     try:
         prepared = _prepare(spec, claim.paths)
         try:
-            _load_asyncio()
+            load_asyncio()
             from .main import run  # loading takes as long as the program needs to show itself
         except BaseException:
             prepared.begun.abandon()
@@ -160,7 +160,7 @@ def _prepare_and_keep(spec: SessionSpec, claim: Claim, report: StartReport, life
         raise
 
 
-def _load_asyncio() -> None:
+def load_asyncio() -> None:
     """Import asyncio without TLS, which it would load where there is any: 4 MB, and a keeper only uses
     loopback.
     """
