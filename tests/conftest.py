@@ -17,7 +17,7 @@ import pytest
 from hypothesis import settings
 
 from remuda.keeper.start import start_session
-from support import counts
+from support import counts, forks
 from support.commands import Commands
 from support.keeper import Kept, Process, Start, end_processes, make_spec
 from support.old_version import NOT_TESTED, install_old, is_in_history
@@ -40,6 +40,8 @@ _GOING = 10.0
 _RUNTIME = _TEMPORARY / f"rmd-run-{_VALUE}"
 _RUNTIME.mkdir(mode=0o700)
 os.environ["XDG_RUNTIME_DIR"] = str(_RUNTIME)
+
+forks.install()
 
 # Where it is set every process compiles all that it loads, at every start. That doubles the processor time of
 # a command (110 ms instead of 50), a keeper (260, 145) and a boss (260, 125).
@@ -94,6 +96,7 @@ def _settled_processes() -> dict[int, str]:
 
 
 def left_behind() -> list[str]:
+    forks.close()
     _end_fork_servers()
     processes = _settled_processes()
     end_processes(processes)

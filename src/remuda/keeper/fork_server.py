@@ -30,7 +30,7 @@ from remuda.readable import is_readable
 
 TYPE_CHECKING = False  # as type checkers read it
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from .spec import SessionSpec
@@ -87,7 +87,7 @@ class ForkServer:
                 if not _may_use(_peer_pid(connection)):
                     return None
                 connection.settimeout(_ANSWER_LIMIT)
-                group = _LENGTH.unpack(_read_exactly(connection, _LENGTH.size))[0]
+                group = _LENGTH.unpack(read_exactly(connection, _LENGTH.size))[0]
                 request = _request(spec)
                 connection.settimeout(None)  # it reads: from here on it is the keeper
                 socket.send_fds(connection, [_LENGTH.pack(len(request))], descriptors)
@@ -105,7 +105,7 @@ class ForkServer:
             private_folder(self.path.parent)
             subprocess.run(
                 ["/bin/sh", "-c", '"$@" &', "sh", *command],
-                env=_interpreter_variables(),
+                env=interpreter_variables(os.environ),
                 cwd="/",
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -134,12 +134,12 @@ def _digest() -> str:
 
     from remuda._version import __version__
 
-    parts = [sys.executable, __version__, *map("=".join, sorted(_interpreter_variables().items()))]
+    parts = [sys.executable, __version__, *map("=".join, sorted(interpreter_variables(os.environ).items()))]
     return sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:16]
 
 
-def _interpreter_variables() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name.startswith(_INTERPRETER_VARIABLES)}
+def interpreter_variables(env: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in env.items() if name.startswith(_INTERPRETER_VARIABLES)}
 
 
 def _may_use(pid: int) -> bool:
@@ -306,8 +306,8 @@ def _become_keeper(connection: socket.socket) -> int:
         header, descriptors, _, _ = socket.recv_fds(connection, _LENGTH.size, 2)
         if not header:  # the caller has chosen the slow way
             return 0
-        header += _read_exactly(connection, _LENGTH.size - len(header))
-        data = _read_exactly(connection, _LENGTH.unpack(header)[0])
+        header += read_exactly(connection, _LENGTH.size - len(header))
+        data = read_exactly(connection, _LENGTH.unpack(header)[0])
     request = parse_json(data, keep_surrogates=True)
     os.environ.clear()
     os.environ.update(request["env"])
@@ -328,7 +328,7 @@ def _show_as(*words: str) -> None:
         memory.write(shown[: end - start - 1].ljust(end - start, b"\0"))
 
 
-def _read_exactly(connection: socket.socket, count: int) -> bytes:
+def read_exactly(connection: socket.socket, count: int) -> bytes:
     data = bytearray()
     while len(data) < count:
         piece = connection.recv(min(count - len(data), 1 << 20))
