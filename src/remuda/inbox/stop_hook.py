@@ -29,7 +29,7 @@ every instant; the folder is synced before anyone is notified.
 import posix
 import sys
 import time
-from errno import EACCES, EINVAL, EISDIR, ELOOP, ENXIO, EPIPE, EROFS
+from errno import EACCES, EBADF, EINVAL, EISDIR, ELOOP, ENXIO, EPIPE, EROFS
 from posix import (
     O_APPEND,
     O_CLOEXEC,
@@ -1361,18 +1361,21 @@ class Decision:
     `empty` means that nothing could be handed out.
     """
 
-    __slots__ = ("empty", "goes_on", "text", "torn", "wake_at")
+    __slots__ = ("empty", "goes_on", "lease", "text", "torn", "wake_at")
 
     def __init__(
         self,
         text: "str | None",
         *,
+        lease: "int | None" = None,
         empty: bool = False,
         torn: bool = False,
         wake_at: "float | None" = None,
         goes_on: bool = False,
     ) -> None:
         self.text = text
+        self.lease = lease
+        """When the message of this text was handed out (`ticked` in its lease). An idle tick has none."""
         self.empty = empty
         self.torn = torn
         """A message is being written: its line has no end yet."""
@@ -1445,17 +1448,17 @@ class HookInbox:
         except ValueError:
             return None
 
-    def deliver(self, entry: Entry, attempt: int, *, until_stop: bool = False, **who: "Any") -> None:
+    def deliver(self, entry: Entry, attempt: int, *, until_stop: bool = False, **who: "Any") -> int:
         """Lease an entry: from here on it is in flight until it is acknowledged, or recovered.
 
-        `until_stop`: the next stop of its session acknowledges it.
+        `until_stop`: the next stop of its session acknowledges it. Returns the time of the lease.
         """
-        flight = _flight(entry, iso_time())
+        flight, ticked = _flight(entry, iso_time()), ticks()
         lease = {
             "id": entry.id,
             "attempt": attempt,
             "at": time.time(),
-            "ticked": ticks(),
+            "ticked": ticked,
             "boot": this_boot(),
             "flight": flight,
             **who,
@@ -1472,6 +1475,15 @@ class HookInbox:
         except OSError:
             self.forget()  # no agent gets it: that was not an attempt
             raise
+        return ticked
+
+    def release(self, ticked: int, reason: str) -> bool:
+        """Put an entry back that was leased at that time and reached no agent. Return whether it is back."""
+        if (self.lease() or {}).get("ticked") != ticked or (flight := self.in_flight()) is None:
+            return False
+        # First: without this file no stop acknowledges it. A full disk may refuse everything after it.
+        remove_file(self.files.responded)
+        return self.nack(flight, 0.0, reason, count_attempt=False) == "nacked"
 
     def acknowledge(self, flight: "Json", outcome: str = "acked", **facts: "Any") -> None:
         """Acknowledge the entry in flight, answered or given up: move the cursor, clear the flight."""
@@ -1805,10 +1817,22 @@ def _tick(files: Files, payload: "Json | None", began: int, notices: "list[str]"
                 return Decision(None, empty=True, torn=torn, wake_at=min(dues, default=None))
             entry, attempt = taken
             who = {"session_id": (payload or {}).get("session_id"), "holder": this_agent()}
-            inbox.deliver(entry, attempt, until_stop=True, **who)
-            return Decision(entry.text)
+            ticked = inbox.deliver(entry, attempt, until_stop=True, **who)
+            return Decision(entry.text, lease=ticked)
         finally:
             notices += inbox.notices
+            inbox.close()
+
+
+def _release(files: Files, ticked: int, reason: str) -> None:
+    """Put the message back that this hook could not print."""
+    with Lock(files):
+        inbox = HookInbox(files)
+        try:
+            inbox.open()
+            if inbox.release(ticked, reason):
+                tell(f"{program()}: the message stays in the inbox for the next stop")
+        finally:
             inbox.close()
 
 
@@ -2122,8 +2146,11 @@ class Options:
 def tell(text: str) -> None:
     """Print one line on standard error. It may quote a sender, whose text must not control the terminal."""
     line = "".join(one if one.isprintable() else "\ufffd" for one in text) + "\n"
-    if sys.stderr is not None:  # Python has none where it was closed
-        sys.stderr.write(line)
+    try:
+        if sys.stderr is not None:  # Python has none where it was closed
+            sys.stderr.write(line)
+    except OSError:  # a full disk, or no reader: what this line is about matters more
+        pass
 
 
 def fail(message: str, code: int) -> "NoReturn":
@@ -2291,8 +2318,11 @@ def _tick_again(
     return None
 
 
-def say(decision: Decision, options: Options) -> int:
-    """Print the decision. Printing nothing approves the stop."""
+def say(decision: Decision, options: Options, files: Files) -> int:
+    """Print the decision. Printing nothing approves the stop.
+
+    A message that cannot be printed goes back into the inbox.
+    """
     if decision.text is None:
         if options.signal_file and not decision.goes_on:
             try:
@@ -2300,24 +2330,48 @@ def say(decision: Decision, options: Options) -> int:
             except OSError as error:
                 tell(f"{program()}: cannot touch {options.signal_file}: {error.strerror}")
         return 0
-    return _print(f'{{"decision":"block","reason":{encode_json(decision.text)}}}')
+    failed = _write_out(f'{{"decision":"block","reason":{encode_json(decision.text)}}}')
+    if failed is not None and decision.lease is not None:
+        try:
+            _release(files, decision.lease, f"the Stop hook could not print it: {failed.strerror}")
+        except (InboxError, OSError) as error:
+            tell(f"{program()}: error: {error}")
+    return _exit_code(failed)
 
 
 def _print(text: str) -> int:
-    try:
-        write_all(1, text.encode())
-    except OSError as error:
-        if error.errno != EPIPE:
-            tell(f"{program()}: cannot write to standard output: {error.strerror}")
-            return 1
-    return 0
+    return _exit_code(_write_out(text))
+
+
+def _exit_code(failed: "OSError | None") -> int:
+    """Return 0 also where no one can read the answer, as heartbeat-stop does for closed streams."""
+    return 0 if failed is None or failed.errno in (EBADF, EPIPE) else 1
+
+
+def _write_out(text: str) -> "OSError | None":
+    """Write all of the text to standard output. Return why that failed, None when it did not."""
+    data = text.encode()
+    while data:
+        try:
+            data = data[posix.write(1, data) :]
+        except BlockingIOError:  # another program made this pipe non-blocking
+            from select import POLLOUT, poll
+
+            ready = poll()
+            ready.register(1, POLLOUT)
+            ready.poll()
+        except OSError as error:
+            if error.errno != EPIPE:
+                tell(f"{program()}: cannot write to standard output: {error.strerror}")
+            return error
+    return None
 
 
 def fill_standard_streams() -> None:
     """Open the null device for closed streams: else a file of the inbox would get their number, and our
-    answer.
+    answer. It is read-only, so that an answer that no one gets fails.
     """
-    while (fd := posix.open("/dev/null", O_RDWR)) <= 2:
+    while (fd := posix.open("/dev/null", O_RDONLY)) <= 2:
         pass
     posix.close(fd)
 
@@ -2348,7 +2402,7 @@ def main() -> None:
     except Exception as error:  # noqa: BLE001  # what it may be is not known, and what to do is
         tell(f"{program()}: error: {error}")
         decision = Decision(None)  # fail open: an agent never hangs because of its inbox
-    code = say(decision, options)
+    code = say(decision, options, files)
     if files.grown:
         give_back(files)
     raise SystemExit(code)
