@@ -12,7 +12,7 @@ import click
 from remuda.boss.elsewhere import find_sent
 from remuda.duration import show_duration
 from remuda.errors import BossDown, MessageDead, MessageNotFound, RemudaError, WaitTimeout
-from remuda.inbox.catalog import find_by_prefix, find_last
+from remuda.inbox.catalog import find_by_prefix, find_last, list_messages
 from remuda.inbox.journal import Inbox
 from remuda.inbox.receipts import Trace, follow
 from remuda.inbox.stop_hook import number
@@ -263,17 +263,33 @@ def wait_for(target: InboxTarget | Trace, timeout: float | None, *, as_json: boo
     """Wait for the end of a message, or until a session is idle and its inbox is empty."""
     if isinstance(target, Trace):
         return wait_for_end(target.id, [target.folder], timeout, as_json=as_json)
-    assert target.session is not None
-    name = target.session
-    with ProgressLine() as progress:
-        document = wait_for_rest(
-            name,
-            target.folder.parent,
-            timeout,
-            lambda why: progress.say(f"waiting until '{name}' is idle and its inbox empty; now {why}"),
-        )
+    document = _wait_until_idle(target, timeout)
     if as_json:
         print_json(document)
     else:
         echo(str(document["state"]))
     return 0
+
+
+def wait_for_answer(target: InboxTarget, timeout: float | None, *, as_json: bool) -> int:
+    """Wait as for a session, and print the answer of the message that ended last. Raises `MessageDead`."""
+    _wait_until_idle(target, timeout)
+    ended = [one for one in list_messages(target.folder) if one.ended]
+    if not ended:
+        raise MessageNotFound(
+            f"no message of '{target.session}' has ended; it is idle",
+            hint=f"'remuda messages {target.session}' lists those that wait",
+        )
+    return wait_for_end(max(ended, key=lambda one: one.at).id, [target.folder], timeout, as_json=as_json)
+
+
+def _wait_until_idle(target: InboxTarget, timeout: float | None) -> dict[str, Any]:
+    assert target.session is not None
+    name = target.session
+    with ProgressLine() as progress:
+        return wait_for_rest(
+            name,
+            target.folder.parent,
+            timeout,
+            lambda why: progress.say(f"waiting until '{name}' is idle and its inbox empty; now {why}"),
+        )
