@@ -18,7 +18,7 @@ from remuda.inbox.receipts import Trace, follow
 from remuda.inbox.stop_hook import number
 from remuda.keeper.cancel import wait_for_rest
 from remuda.keeper.claim import read_holder
-from remuda.keeper.client import KeeperClient, dead_hint
+from remuda.keeper.client import KeeperClient, check_delivers, dead_hint
 from remuda.keeper.record import SessionRecord
 from remuda.paths import SessionPaths
 
@@ -176,6 +176,7 @@ class _WaitReporter:
         self.why = self._held() if trace.stage in ("accepted", "nacked") else ""
         self._progress.say(f"{trace.id}: {self.why or _WAITS.get(trace.stage, trace.stage)}")
         if self._session is not None:
+            check_delivers(self._session, trace.id)
             gone = read_holder(self._session) is None
             if gone and not self._reported:
                 self._progress.tell(held(self._folder))
