@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support.hooks import BOTH, HOOK, Box, make_due
+from support.hooks import BOTH, HOOK, SYS_SIGTIMEDWAIT, Box, make_due, wait_until
 
 
 def test_the_signal_file_is_touched_when_the_stop_is_approved(box: Box) -> None:
@@ -98,6 +99,30 @@ def test_a_message_that_cannot_be_printed_on_a_full_disk_is_not_acknowledged(box
     assert "acked" not in dict(box.receipts()).values()
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_hook_that_is_ended_before_it_has_printed_keeps_its_message(box: Box, number: signal.Signals) -> None:
+    """As Claude Code does at the hook's timeout, and when the user presses Esc."""
+    box.put("a" * (1 << 20) + "\n")
+    process = box.start(payload={"session_id": "s"})  # no one reads the pipe, which takes 64 KiB
+    assert process.stdout is not None
+    process.stdout.read(1)
+    process.send_signal(number)
+    assert box.finish(process).code == 128 + number
+    assert box.flags() == set()
+    assert [stage for _, stage in box.receipts()] == ["written", "nacked"]
+    assert box.tick(payload={"session_id": "s"}) == "a" * (1 << 20)
+
+
+def test_hook_that_is_ended_while_it_waits_changes_nothing_of_another_session(box: Box) -> None:
+    box.put("alpha\n")
+    assert box.tick(payload={"session_id": "s"}) == "alpha"
+    waiting = box.start("--mode", "persist", payload={"session_id": "other"})
+    wait_until(waiting, SYS_SIGTIMEDWAIT)
+    waiting.terminate()
+    assert box.finish(waiting).code == 143
+    assert box.flags() == BOTH
+
+
 def test_an_idle_tick_that_cannot_be_printed_changes_nothing(box: Box) -> None:
     assert unheard(box, "no reader", "--mode", "persist", "--wait", "0").returncode == 0
     assert box.receipts() == []
@@ -121,7 +146,9 @@ def test_a_long_message_passes_a_pipe_that_does_not_block(box: Box) -> None:
     box.put(f"{text}\n")
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    with subprocess.Popen(box.argv(), stdin=subprocess.DEVNULL, stdout=writing, stderr=subprocess.PIPE) as hook:
+    with subprocess.Popen(
+        box.argv(), stdin=subprocess.DEVNULL, stdout=writing, stderr=subprocess.PIPE
+    ) as hook:
         os.close(writing)
         with open(reading, "rb", buffering=0) as pipe:
             pieces = list(iter(lambda: pipe.read(4096), b""))

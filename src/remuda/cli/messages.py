@@ -28,7 +28,15 @@ from .inbox_target import (
 )
 from .messages_elsewhere import listed_messages, wait_elsewhere
 from .output import complain, echo, print_json, print_table, style
-from .receipt import STAGE_COLOURS, find_message, print_receipt, print_sent, sent_elsewhere, wait_for, wait_for_answer
+from .receipt import (
+    STAGE_COLOURS,
+    find_message,
+    print_receipt,
+    print_sent,
+    sent_elsewhere,
+    wait_for,
+    wait_for_answer,
+)
 
 _HEAD = ("ID", "SESSION", "SENT", "STEP", "TEXT")
 _GIVEN_UP = ("dead", "expired", "dropped")
@@ -40,7 +48,9 @@ _GIVEN_UP = ("dead", "expired", "dropped")
 @click.option(
     "--dead", is_flag=True, help="List only dead letters, and messages that expired or were dropped."
 )
-@click.option("--wait", is_flag=True, help="Wait for the end and print the answer; of a NAME, the last answer.")
+@click.option(
+    "--wait", is_flag=True, help="Wait for the end and print the answer; of a NAME, the last answer."
+)
 @click.option("--timeout", type=time_span, metavar="TIME", help="With --wait: stop waiting after TIME.")
 @click.option(
     "-n", "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="List the last N."

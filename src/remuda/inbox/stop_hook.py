@@ -1361,21 +1361,18 @@ class Decision:
     `empty` means that nothing could be handed out.
     """
 
-    __slots__ = ("empty", "goes_on", "lease", "text", "torn", "wake_at")
+    __slots__ = ("empty", "goes_on", "text", "torn", "wake_at")
 
     def __init__(
         self,
         text: "str | None",
         *,
-        lease: "int | None" = None,
         empty: bool = False,
         torn: bool = False,
         wake_at: "float | None" = None,
         goes_on: bool = False,
     ) -> None:
         self.text = text
-        self.lease = lease
-        """When the message of this text was handed out (`ticked` in its lease). An idle tick has none."""
         self.empty = empty
         self.torn = torn
         """A message is being written: its line has no end yet."""
@@ -1448,17 +1445,17 @@ class HookInbox:
         except ValueError:
             return None
 
-    def deliver(self, entry: Entry, attempt: int, *, until_stop: bool = False, **who: "Any") -> int:
+    def deliver(self, entry: Entry, attempt: int, *, until_stop: bool = False, **who: "Any") -> None:
         """Lease an entry: from here on it is in flight until it is acknowledged, or recovered.
 
-        `until_stop`: the next stop of its session acknowledges it. Returns the time of the lease.
+        `until_stop`: the next stop of its session acknowledges it.
         """
-        flight, ticked = _flight(entry, iso_time()), ticks()
+        flight = _flight(entry, iso_time())
         lease = {
             "id": entry.id,
             "attempt": attempt,
             "at": time.time(),
-            "ticked": ticked,
+            "ticked": ticks(),
             "boot": this_boot(),
             "flight": flight,
             **who,
@@ -1475,15 +1472,19 @@ class HookInbox:
         except OSError:
             self.forget()  # no agent gets it: that was not an attempt
             raise
-        return ticked
 
-    def release(self, ticked: int, reason: str) -> bool:
-        """Put an entry back that was leased at that time and reached no agent. Return whether it is back."""
-        if (self.lease() or {}).get("ticked") != ticked or (flight := self.in_flight()) is None:
+    def release(self, began: int, reason: str) -> bool:
+        """Put back the entry that this process has leased: it reached no agent. Return whether it is back."""
+        if not self.is_leased_here(began) or (flight := self.in_flight()) is None:
             return False
         # First: without this file no stop acknowledges it. A full disk may refuse everything after it.
         remove_file(self.files.responded)
         return self.nack(flight, 0.0, reason, count_attempt=False) == "nacked"
+
+    def is_leased_here(self, began: int) -> bool:
+        """Return whether this process has leased an entry. `began`: when it was started; a pid comes again."""
+        lease = self.lease() or {}
+        return lease.get("hook") == posix.getpid() and _handed_out_since(lease, began)
 
     def acknowledge(self, flight: "Json", outcome: str = "acked", **facts: "Any") -> None:
         """Acknowledge the entry in flight, answered or given up: move the cursor, clear the flight."""
@@ -1816,24 +1817,29 @@ def _tick(files: Files, payload: "Json | None", began: int, notices: "list[str]"
                 dues = [due for due in (soon, inbox.queue.next_due()) if due is not None]
                 return Decision(None, empty=True, torn=torn, wake_at=min(dues, default=None))
             entry, attempt = taken
-            who = {"session_id": (payload or {}).get("session_id"), "holder": this_agent()}
-            ticked = inbox.deliver(entry, attempt, until_stop=True, **who)
-            return Decision(entry.text, lease=ticked)
+            session = (payload or {}).get("session_id")
+            who = {"session_id": session, "holder": this_agent(), "hook": posix.getpid()}
+            inbox.deliver(entry, attempt, until_stop=True, **who)
+            return Decision(entry.text)
         finally:
             notices += inbox.notices
             inbox.close()
 
 
-def _release(files: Files, ticked: int, reason: str) -> None:
-    """Put the message back that this hook could not print."""
-    with Lock(files):
-        inbox = HookInbox(files)
-        try:
+def _release(files: Files, began: int, reason: str) -> None:
+    """Put the message back that this hook leased and no agent got, if it has one."""
+    inbox = HookInbox(files)
+    try:
+        if not inbox.is_leased_here(began):
+            return
+        with Lock(files):
             inbox.open()
-            if inbox.release(ticked, reason):
+            if inbox.release(began, reason):
                 tell(f"{program()}: the message stays in the inbox for the next stop")
-        finally:
-            inbox.close()
+    except (InboxError, OSError) as error:
+        tell(f"{program()}: error: {error}")
+    finally:
+        inbox.close()
 
 
 def _settle(inbox: HookInbox, payload: "Json | None", began: int) -> "Decision | None":
@@ -2318,7 +2324,7 @@ def _tick_again(
     return None
 
 
-def say(decision: Decision, options: Options, files: Files) -> int:
+def say(decision: Decision, options: Options, files: Files, began: int) -> int:
     """Print the decision. Printing nothing approves the stop.
 
     A message that cannot be printed goes back into the inbox.
@@ -2331,11 +2337,8 @@ def say(decision: Decision, options: Options, files: Files) -> int:
                 tell(f"{program()}: cannot touch {options.signal_file}: {error.strerror}")
         return 0
     failed = _write_out(f'{{"decision":"block","reason":{encode_json(decision.text)}}}')
-    if failed is not None and decision.lease is not None:
-        try:
-            _release(files, decision.lease, f"the Stop hook could not print it: {failed.strerror}")
-        except (InboxError, OSError) as error:
-            tell(f"{program()}: error: {error}")
+    if failed is not None:
+        _release(files, began, f"the Stop hook could not print it: {failed.strerror}")
     return _exit_code(failed)
 
 
@@ -2395,17 +2398,46 @@ def main() -> None:
         for line in [*notices, f"recover: {shown}"]:
             tell(f"{program()} {line}")
         raise SystemExit(0)
+    catch_signals()
     try:
-        decision = run_tick(options, files, began)
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
-    except Exception as error:  # noqa: BLE001  # what it may be is not known, and what to do is
-        tell(f"{program()}: error: {error}")
-        decision = Decision(None)  # fail open: an agent never hangs because of its inbox
-    code = say(decision, options, files)
+        try:
+            decision = run_tick(options, files, began)
+        except Exception as error:  # noqa: BLE001  # what it may be is not known, and what to do is
+            tell(f"{program()}: error: {error}")
+            decision = Decision(None)  # fail open: an agent never hangs because of its inbox
+        code = say(decision, options, files, began)
+    except Ended as signal:
+        # The CLI ends a hook after its timeout, and when the user presses Esc. It ignores what that printed.
+        _release(files, began, f"the Stop hook was ended by signal {signal.number}")
+        raise SystemExit(128 + signal.number) from None
     if files.grown:
-        give_back(files)
+        try:
+            give_back(files)
+        except Ended:  # the answer is printed
+            pass
     raise SystemExit(code)
+
+
+class Ended(BaseException):
+    """A signal asks this process to end."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def catch_signals() -> None:
+    """Raise `Ended` at the first signal that asks this process to end. More of them change nothing."""
+    import _signal
+
+    def end(number: int, _frame: object) -> "NoReturn":
+        for one in caught:
+            _signal.signal(one, _signal.SIG_IGN)
+        raise Ended(number)
+
+    names = (_signal.SIGTERM, _signal.SIGHUP, _signal.SIGINT)
+    caught = [one for one in names if _signal.getsignal(one) is not _signal.SIG_IGN]
+    for one in caught:
+        _signal.signal(one, end)
 
 
 def give_back(files: Files) -> None:
