@@ -17,15 +17,7 @@ from remuda.keeper.elsewhere import split_host
 
 from .common import check_alone, folder_option, format_option, json_option, print_formatted, time_span
 from .inbox import list_dead
-from .inbox_target import (
-    InboxTarget,
-    complete_inbox,
-    find_target,
-    find_what,
-    first_line,
-    inbox_folders,
-    session_of,
-)
+from .inbox_target import complete_inbox, find_target, find_what, first_line, inbox_folders, session_of
 from .messages_elsewhere import listed_messages, wait_elsewhere
 from .output import complain, echo, print_json, print_table, style
 from .receipt import (
@@ -34,7 +26,6 @@ from .receipt import (
     print_receipt,
     print_sent,
     sent_elsewhere,
-    wait_for,
     wait_for_answer,
 )
 
@@ -106,10 +97,8 @@ def command(
             return wait_elsewhere(sent, timeout, as_json=as_json)
         print_sent(sent, as_json=as_json)
         return None
-    if wait and isinstance(target, InboxTarget):
-        return wait_for_answer(target, timeout, as_json=as_json)
     if wait:
-        return wait_for(target or find_message(None, path, folder), timeout, as_json=as_json)
+        return wait_for_answer(target or find_message(None, path, folder), timeout, as_json=as_json)
     if not isinstance(target, Trace):
         folders = inbox_folders(path, folder) if target is None else [target.folder]
         listed = [one for one in _listed(folders, dead=dead) if not (waiting and one.ended)]

@@ -272,8 +272,13 @@ def wait_for(target: InboxTarget | Trace, timeout: float | None, *, as_json: boo
     return 0
 
 
-def wait_for_answer(target: InboxTarget, timeout: float | None, *, as_json: bool) -> int:
-    """Wait as for a session, and print the answer of the message that ended last. Raises `MessageDead`."""
+def wait_for_answer(target: InboxTarget | Trace, timeout: float | None, *, as_json: bool) -> int:
+    """Wait as `wait_for`, and print the answer; of a session, that of the message that ended last.
+
+    Raises `MessageDead`.
+    """
+    if isinstance(target, Trace):
+        return wait_for_end(target.id, [target.folder], timeout, as_json=as_json)
     _wait_until_idle(target, timeout)
     ended = [one for one in list_messages(target.folder) if one.ended]
     if not ended:

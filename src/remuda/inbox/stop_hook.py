@@ -1482,7 +1482,7 @@ class HookInbox:
         return self.nack(flight, 0.0, reason, count_attempt=False) == "nacked"
 
     def is_leased_here(self, began: int) -> bool:
-        """Return whether this process has leased an entry. `began`: when it was started; a pid comes again."""
+        """Return whether this process has leased an entry since it `began`: a pid comes again."""
         lease = self.lease() or {}
         return lease.get("hook") == posix.getpid() and _handed_out_since(lease, began)
 

@@ -364,8 +364,9 @@ def check_delivers(paths: SessionPaths, message: str) -> None:
     """
     if read_holder(paths) is None and (record := SessionRecord.load(paths.record)) and not record.came_up:
         raise SessionDead(
-            f"message {message} waits in the inbox: session '{paths.name}' has ended; it failed while starting",
-            hint=f"'remuda logs {paths.name}' prints its output, 'remuda cancel {message}' cancels the message",
+            f"message {message} waits in the inbox: session '{paths.name}' has ended;"
+            " it failed while starting",
+            hint=f"'remuda logs {paths.name}' prints its output, 'remuda cancel {message}' cancels it",
         )
 
 

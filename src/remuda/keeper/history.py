@@ -2,9 +2,9 @@
 
 Two files take turns. The keeper appends to `<name>.history`. When that has half of the allowed bytes, it
 becomes `<name>.history.1` and a new one begins. At the next pause the new one gets a picture of the screen,
-so that it can be read alone. Its position tells a reader who was too slow how much is gone. A keeper that is killed loses the output of its last tenth of a second. A full
-disk costs history, never the session: the keeper counts what it could not write, and the history contains a
-gap record.
+so that it can be read alone. A reader that is too slow learns from its position how much is gone. A keeper
+that is killed loses the output of its last tenth of a second. A full disk costs history, never the session:
+the keeper counts what it could not write, and the history contains a gap record.
 """
 
 from __future__ import annotations
