@@ -36,7 +36,7 @@ from .keeper.cancel import (
     find_prompts,
     wait_for_rest,
 )
-from .keeper.client import KeeperClient, absent
+from .keeper.client import KeeperClient, absent, check_delivers
 from .keeper.compose import compose
 from .keeper.elsewhere import split_host
 from .keeper.foreign import ForeignEnd
@@ -304,12 +304,17 @@ class Session:
         """Wait until the message with this id has ended, and return its receipt.
 
         Returns at once if it ended before. Raises `WaitTimeout` after `timeout` seconds; None waits without
-        a limit. The message stays in the inbox after a timeout. Raises `MessageNotFound`.
+        a limit. Raises `SessionDead` for an agent that failed while starting. The message stays in the inbox
+        after either. Raises `MessageNotFound`.
         """
         return self._wait(message, timeout)
 
     def _wait(self, message: str, timeout: float | None, check: Callable[[], None] | None = None) -> Trace:
-        attend = None if check is None else lambda _: check()
+        def attend(trace: Trace) -> None:
+            if check is not None:
+                check()
+            check_delivers(self._paths, trace.id)
+
         *_, last = follow(self._paths.inbox, message_id(message), limit_of(timeout), attend)
         return last
 

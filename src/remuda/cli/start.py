@@ -36,7 +36,7 @@ from .common import (
     json_option,
     time_span,
 )
-from .output import after_success, complain, echo, print_json
+from .output import after_success, complain, echo, is_dumb, print_json
 from .redraw import ProgressLine
 from .screen import show_last_screen, show_last_screen_elsewhere
 
@@ -146,7 +146,8 @@ def command(
     name: str | None, cmd: tuple[str, ...], as_json: bool, detach: bool, host: str | None, **options: Any
 ) -> int | None:
     config = configuration(options["config_file"])
-    attach = not detach and not as_json and sys.stdin.isatty() and sys.stdout.isatty()
+    on_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not is_dumb()
+    attach = not detach and not as_json and on_terminal
     if host is not None and host != own_host():
         size = _size_here(bar=config.status_bar) if attach else None
         return _start_elsewhere(host, name, cmd, options, size, config, as_json=as_json)
