@@ -24,6 +24,7 @@ from remuda.keeper.client import KeeperClient
 from remuda.keeper.elsewhere import split_host
 from remuda.keeper.foreign import ForeignEnd
 from remuda.keeper.hidden import end_hidden, living_names
+from remuda.keeper.resume import give_up_restart
 from remuda.keeper.spec import DEFAULT_KILL_GRACE
 from remuda.keeper.survivors import end_survivors, find_survivors, remove_leftovers
 from remuda.paths import SessionPaths
@@ -52,7 +53,8 @@ def command(
     """End sessions: the program and every process it started.
 
     kill sends TERM, waits for --grace, then sends KILL, and returns when all processes have ended. It also
-    ends processes that are left of a session whose keeper was killed. With several names, a failure does not
+    ends processes that are left of a session whose keeper was killed. A session of --restart that ended is
+    not restarted after this. With several names, a failure does not
     stop the others. On a terminal the beginning of a NAME is enough, and it asks for confirmation, as --all
     does. In a script, write the full NAME. HOST/NAME ends a session on another machine of your fleet.
 
@@ -154,12 +156,13 @@ def _end_rest(paths: SessionPaths, grace: float | None, absent: RemudaError | No
             f"{len(left)} processes of '{paths.name}' have not ended: {', '.join(map(str, pids))}",
             hint="they did not react to KILL; they may hang in the kernel",
         )
+    is_given_up = absent is not None and give_up_restart(paths)
     if absent is not None:
-        if not count and not text:
+        if not count and not text and not is_given_up:
             raise absent
         remove_leftovers(paths)
     ended = f"ended {count} processes that were left" if count else ""
-    return ", ".join(filter(None, (text, ended)))
+    return ", ".join(filter(None, (text, ended, "not restarted" if is_given_up else "")))
 
 
 def _with_pid(error: SessionUnreachable, paths: SessionPaths) -> SessionUnreachable:
