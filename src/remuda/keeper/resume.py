@@ -1,7 +1,7 @@
 """Bring back sessions that were alive and are wanted: after a reboot, a logout, or a crash.
 
-What is wanted is in their records. How often each was tried is in one file beside them, written before each
-try. They are started in the order in which they were started before, a few at a time.
+What is wanted is in their records. How often each was tried is in one file in the same folder, written
+before each try. They are started in the order in which they were started before, a few at a time.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from .record import SessionRecord
 from .restart import RestartRule, Tries, comes_back, current_tries, due_at, is_left_alone, next_try
 from .spec import DEFAULT_COLS, DEFAULT_ROWS
 from .start import start_session
+from .survivors import end_survivors
 
 log = logging.getLogger("remuda.keeper.resume")
 
@@ -146,7 +147,7 @@ def give_up_restart(paths: SessionPaths) -> bool:
     return True
 
 
-# ── all that are wanted ──
+# ── all wanted sessions ──
 
 
 class Restarter:
@@ -230,7 +231,7 @@ class Restarter:
         try:
             self._tries.set(record.name, attempt)
             log.info("bringing back '%s', try %d of %d", record.name, attempt.count, self._rule.tries)
-            bring_back(record, self._folder, self._config)
+            self._bring_back(record, paths)
             return Resumed(record, Outcome.RESUMED)
         except RemudaError as error:
             if isinstance(error, SessionExists) and read_holder(paths) is not None:
@@ -238,6 +239,15 @@ class Restarter:
             log.warning("cannot bring back '%s': %s", record.name, error)
             self._note_error(record.name, attempt, error)
             return Resumed(record, Outcome.FAILED, error)
+
+    def _bring_back(self, record: SessionRecord, paths: SessionPaths) -> None:
+        """Start it. An agent that outlived its keeper is ended first: it has lost its terminal."""
+        try:
+            bring_back(record, self._folder, self._config)
+        except SessionExists:
+            if read_holder(paths) is not None or not end_survivors(paths, self._config.kill_grace)[0]:
+                raise
+            bring_back(record, self._folder, self._config)
 
     def _note_error(self, name: str, tries: Tries, error: RemudaError) -> None:
         try:
