@@ -21,6 +21,7 @@ from remuda.keeper.elsewhere import own_host, split_host
 from remuda.keeper.record import SessionRecord
 from remuda.keeper.spec import DEFAULT_COLS, DEFAULT_ROWS, RESTART
 from remuda.keeper.start import start_session
+from remuda.keeper.worktree import start_in_worktree
 from remuda.names import is_name
 from remuda.paths import SessionPaths, known_names
 
@@ -58,11 +59,21 @@ _HELP = """Start an agent, or any command CMD, as session NAME on its own termin
       remuda start work --agent claude
       remuda start work --detach -- claude --model sonnet "fix the tests"
       remuda start build -- make -j2
+      remuda start fix --worktree --agent claude    in a git worktree of its own
       remuda start work --resume    restart an ended session and its conversation
     """
 
 
-@click.command("start", help=_HELP, context_settings={"ignore_unknown_options": False})
+class _StartCommand(click.Command):
+    """Takes '--worktree' without a value too. With blanks, a value could not be told from NAME."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        ours = ["--worktree=" if one == "--worktree" else one for one in args[:end]]
+        return super().parse_args(ctx, [*ours, *args[end:]])
+
+
+@click.command("start", cls=_StartCommand, help=_HELP, context_settings={"ignore_unknown_options": False})
 @click.argument("name", required=False)
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED)
 @click.option("--agent", type=AgentName(), help="Agent to run.  [default: found by the command]")
@@ -101,6 +112,11 @@ _HELP = """Start an agent, or any command CMD, as session NAME on its own termin
     "--on-orphan",
     type=click.Choice(["retry", "deadletter", "drop"]),
     help="What to do with a message that was in flight when the session died.  [default: deadletter]",
+)
+@click.option(
+    "--worktree",
+    metavar="[=BRANCH]",
+    help="Run in a new git worktree, on BRANCH or on a new branch NAME. Needs '=' before BRANCH.",
 )
 @click.option(
     "--restart",
@@ -162,7 +178,13 @@ def command(
             f"these variables of the earlier session are not set now: {', '.join(composed.forgotten)}; "
             "set them with --env"
         )
-    started = start_session(composed.spec)
+    branch = options["worktree"]
+    with ProgressLine(after=0.5) as progress:
+        progress.say("making a worktree" if branch is not None else f"starting '{name}'")
+        if branch is None:
+            started = start_session(composed.spec)
+        else:
+            started = start_in_worktree(composed.spec, branch, config)
     # A plain command, of an agent without a program of its own, may end at once without an error.
     if not attach and find_agent(composed.spec.agent).default_argv:
         with ProgressLine(after=0.5) as progress:

@@ -26,7 +26,8 @@ LONGEST_PAUSE = 300.0
 
 def comes_back(record: SessionRecord) -> bool:
     """Return whether a session that does not run is wanted."""
-    policy = record.options.get("restart") if isinstance(record.options, dict) else None
+    options: object = record.options  # a damaged record can hold anything
+    policy = options.get("restart") if isinstance(options, dict) else None
     if policy not in ("on-crash", "always") or record.killed or record.ephemeral:
         return False
     if record.ended_at is None:  # killed with its keeper

@@ -89,9 +89,9 @@ class TriesFile:
             with FileLock(str(self._path.with_suffix(".lock")), _open_private):
                 known = known_names(self._folder)
                 before = {one: tries for one, tries in self.all().items() if one in known}
-                after = {**before, name: tries} if tries is not None else _without(before, name)
+                after = _without(before, name) | ({name: tries} if tries is not None else {})
                 if after != before:
-                    text = json.dumps({one: kept.document() for one, kept in after.items() if kept})
+                    text = json.dumps({one: kept.document() for one, kept in after.items()})
                     replace_file(self._path, text.encode())
         except OSError as error:
             raise FolderUnusable(f"cannot write {self._path}: {error.strerror}") from error
