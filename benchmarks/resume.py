@@ -19,7 +19,7 @@ _SESSIONS = 50
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def measure(scene: Scene, report: Report, rounds: int) -> None:
+def measure(scene: Scene, report: Report, _rounds: int) -> None:
     report.title(f"{_SESSIONS} sessions after a kill of everything")
     with bounded(600.0, "resuming"):
         _resume(scene, report)
