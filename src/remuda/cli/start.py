@@ -58,9 +58,9 @@ _HELP = """Start an agent, or any command CMD, as session NAME on its own termin
     Examples:
       remuda start work --agent claude
       remuda start work --detach -- claude --model sonnet "fix the tests"
-      remuda start build -- make -j2
       remuda start fix --worktree --agent claude
-      remuda start work --resume    restart an ended session and its conversation
+      remuda start build -- make -j2
+      remuda start work --resume    restart an ended session
     """
 
 

@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 
 from remuda.config import Config
 from remuda.durable import read_regular, replace_file
-from remuda.errors import FolderUnusable, InvalidOptions, RemudaError, SessionExists
+from remuda.errors import FolderUnusable, InvalidOptions, RemudaError, SessionDead, SessionExists
+from remuda.frozen import replaced
 from remuda.lockfile import FileLock
 from remuda.paths import SessionPaths, known_names
 from remuda.untrusted import finite, parse_json
@@ -47,6 +48,8 @@ class Outcome(StrEnum):
     RESUMED = "resumed"
     RUNNING = "running"
     """Another process was faster."""
+    UNWANTED = "unwanted"
+    """A user ended it in the meantime."""
     FAILED = "failed"
 
 
@@ -108,10 +111,11 @@ def _without(tries: dict[str, Tries], name: str) -> dict[str, Tries]:
 # ── one session ──
 
 
-def bring_back(record: SessionRecord, folder: Path, config: Config) -> None:
+def bring_back(record: SessionRecord, folder: Path, config: Config, *, unless_killed: bool = False) -> None:
     """Start an ended session with its conversation, and return when its agent has come up or died.
 
-    Raises why it cannot be started. Values of `--env` are not saved: a session that had some is refused.
+    Raises why it cannot be started; with `unless_killed` `SessionDead` if a user has ended it by now. Values
+    of `--env` are not saved: a session that had some is refused.
     """
     size = record.cols or DEFAULT_COLS, record.rows or DEFAULT_ROWS
     composed = compose(record.name, (), folder, {"resume": True}, config, size=size)
@@ -122,7 +126,7 @@ def bring_back(record: SessionRecord, folder: Path, config: Config) -> None:
             f"{', '.join(composed.forgotten)}",
             hint=f"start it yourself: remuda start {record.name} --resume {names}",
         )
-    start_session(composed.spec, _START_TIMEOUT)
+    start_session(replaced(composed.spec, unless_killed=unless_killed), _START_TIMEOUT)
     has_died(SessionPaths(folder, record.name), _COMING_UP_LIMIT)
 
 
@@ -167,7 +171,7 @@ class Restarter:
         self._tries = TriesFile(folder)
         self._at_once = at_once or max(2, min(8, os.cpu_count() or 2))
         self._clock = clock
-        self._seen: dict[str, tuple[tuple[int, int], SessionRecord]] = {}
+        self._seen: dict[str, tuple[tuple[int, int], bool]] = {}
         self.stop = threading.Event()
 
     def round(self, on_done: Callable[[Resumed], None] = lambda _: None) -> Round:
@@ -206,24 +210,23 @@ class Restarter:
 
     def _wanted(self) -> Iterator[SessionRecord]:
         """Yield the records of sessions to bring back. A record is read again only when it has changed."""
-        living = {name for name in known_names(self._folder) if read_holder(SessionPaths(self._folder, name))}
         seen, self._seen = self._seen, {}
-        for name in known_names(self._folder) - living:
+        for name in known_names(self._folder):
+            paths = SessionPaths(self._folder, name)
             try:
-                status = os.stat(SessionPaths(self._folder, name).record)
+                status = os.stat(paths.record)
             except OSError:
                 continue
             sign = status.st_mtime_ns, status.st_ino
-            known = seen.get(name)
-            record = known[1] if known and known[0] == sign else None
-            if (
-                record is None
-                and (record := SessionRecord.load(SessionPaths(self._folder, name).record)) is None
-            ):
-                continue
-            self._seen[name] = sign, record
-            if record.name == name and comes_back(record):
-                yield record
+            if name not in seen or seen[name][0] != sign:
+                record = SessionRecord.load(paths.record)
+                seen[name] = sign, record is not None and comes_back(record)
+            self._seen[name] = seen[name]
+            # Read again when it is known to be dead: its last words may be that a user ended it.
+            if seen[name][1] and read_holder(paths) is None:
+                record = SessionRecord.load(paths.record)
+                if record is not None and record.name == name and comes_back(record):
+                    yield record
 
     def _start(self, record: SessionRecord, tries: Tries) -> Resumed:
         paths = SessionPaths(self._folder, record.name)
@@ -236,6 +239,8 @@ class Restarter:
         except RemudaError as error:
             if isinstance(error, SessionExists) and read_holder(paths) is not None:
                 return Resumed(record, Outcome.RUNNING)
+            if isinstance(error, SessionDead):
+                return Resumed(record, Outcome.UNWANTED)
             log.warning("cannot bring back '%s': %s", record.name, error)
             self._note_error(record.name, attempt, error)
             return Resumed(record, Outcome.FAILED, error)
@@ -243,11 +248,11 @@ class Restarter:
     def _bring_back(self, record: SessionRecord, paths: SessionPaths) -> None:
         """Start it. An agent that outlived its keeper is ended first: it has lost its terminal."""
         try:
-            bring_back(record, self._folder, self._config)
+            bring_back(record, self._folder, self._config, unless_killed=True)
         except SessionExists:
             if read_holder(paths) is not None or not end_survivors(paths, self._config.kill_grace)[0]:
                 raise
-            bring_back(record, self._folder, self._config)
+            bring_back(record, self._folder, self._config, unless_killed=True)
 
     def _note_error(self, name: str, tries: Tries, error: RemudaError) -> None:
         try:

@@ -82,6 +82,8 @@ class SessionSpec:
     """The starter attaches at once; a session that ends earlier waits for that."""
     on_orphan: OnOrphan = "deadletter"
     """What to do with a message that was submitted when its session died."""
+    unless_killed: bool = False
+    """Do not start it if a user has ended the session of this name."""
     restart: str = "never"
     """When to start it again after its end: see `keeper/restart`."""
     trust: bool = False

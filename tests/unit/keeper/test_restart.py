@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.config import Config
-from remuda.errors import FolderUnusable
+from remuda.errors import FolderUnusable, SessionDead
 from remuda.keeper.record import SessionRecord
 from remuda.keeper.restart import (
     LONGEST_PAUSE,
@@ -25,7 +26,7 @@ from remuda.keeper.restart import (
     is_left_alone,
     next_try,
 )
-from remuda.keeper.resume import Restarter, TriesFile, give_up_restart
+from remuda.keeper.resume import Restarter, TriesFile, bring_back, give_up_restart
 from remuda.paths import SessionPaths
 
 RULE = RestartRule(tries=5, pause=2.0)
@@ -153,6 +154,15 @@ def test_sessions_are_due_in_the_order_of_their_start_and_stop_ends_a_round(tmp_
     restarter.stop.set()
     TriesFile(tmp_path).set("a", None)
     assert restarter.round().done == []
+
+
+def test_keeper_does_not_start_a_session_that_was_killed_in_the_meantime(tmp_path: Path) -> None:
+    paths = SessionPaths(tmp_path, "s")
+    stale = record(agent="simple")
+    replace(stale, killed=True).save(paths.record)
+    with pytest.raises(SessionDead, match="was killed"):
+        bring_back(stale, tmp_path, Config(), unless_killed=True)
+    assert not paths.pid.exists()
 
 
 def test_unwanted_session_is_noted_once(tmp_path: Path) -> None:
