@@ -8,8 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from remuda.inbox.journal import Inbox
+from remuda.inbox.receipts import FINAL, Trace, find
+from remuda.keeper.record import SessionRecord
 from support.commands import Commands
 from support.keeper import until
+from support.messages import stages
 
 # Reaps whatever loses its parent, as the first process of a machine does.
 _FIRST = """
@@ -61,6 +65,38 @@ class Machine:
             os.kill(self._first, signal.SIGKILL)  # the kernel kills the others, and only then it is gone
             self._unshare.wait()
             self._unshare = None
+
+    def configure(self, *lines: str) -> None:
+        folder = Path(self.remuda.env["HOME"]) / ".config" / "remuda"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "remuda.toml").write_text("\n".join(lines))
+
+    # ── its sessions, by their files ──
+
+    def record(self, name: str) -> SessionRecord:
+        found = SessionRecord.load(self.remuda.sessions / f"{name}.json")
+        assert found is not None
+        return found
+
+    def running(self) -> set[str]:
+        return {str(one["name"]) for one in self.remuda.json("ls") if one["alive"]}
+
+    def put(self, name: str, text: str) -> str:
+        return Inbox(self.remuda.sessions / f"{name}.inbox").put(text).id
+
+    def receipt(self, name: str, message: str) -> Trace:
+        return find(message, [self.remuda.sessions / f"{name}.inbox"])
+
+    def reached(self, name: str, message: str, stage: str) -> None:
+        until(lambda: stage in stages(self.receipt(name, message)), f"{message} {stage}")
+
+    def ended(self, name: str, message: str) -> Trace:
+        """The receipt of a message, when it has ended: once, and for a reason that is allowed here."""
+        until(lambda: self.receipt(name, message).stage in FINAL, f"the end of {message}")
+        receipt = self.receipt(name, message)
+        assert sum(one in FINAL for one in stages(receipt)) == 1, receipt
+        assert receipt.stage == "acked" or "before it was answered" in receipt.reason, receipt
+        return receipt
 
     def close(self) -> None:
         """Its pid files name processes by the machine's own numbers, so nothing else may be ended by them."""
