@@ -14,6 +14,7 @@ import pytest
 from remuda import Session
 from remuda.errors import EXIT_CODES, InvalidOptions, NotSafe
 from remuda.keeper.worktree import Worktree, find_losses, remove_worktree
+from support.boss_whole import CommandedBoss
 from support.commands import Commands
 from support.keeper import until
 
@@ -92,6 +93,24 @@ def test_session_runs_in_a_worktree_shows_its_changes_and_leaves_nothing(repo: R
     assert repo.branches() == ["fix", "main"]
     assert "has no worktree" in remuda.refused("kill", "fix", "--remove-worktree", code=USAGE)
     assert "does not exist" in remuda.refused("start", "fix", "--resume", "--detach", code=BAD)
+
+
+def test_changes_begin_where_the_worktree_did_whatever_the_clock_says(
+    repo: Repo, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_COMMITTER_DATE", "2038-01-01T00:00:00Z")
+    (repo.path / "later").write_text("of tomorrow")
+    repo.commit(repo.path, "of tomorrow")
+    (repo.start("w") / "mine").write_text("x\n")
+    boss = CommandedBoss(home, repo.remuda)
+    try:
+        boss.start()
+        until(lambda: boss.ask("GET", "/v1/sessions/w").status == 200, "the session")
+        by_page = boss.ask("GET", "/v1/sessions/w/changes").json["files"]
+    finally:
+        boss.close()
+    by_show = repo.remuda.json("show", "w", "--changes")["changes"]["files"]
+    assert [one["path"] for one in by_page] == [one["path"] for one in by_show] == ["mine"]
 
 
 def test_worktree_without_work_takes_its_branch_with_it(repo: Repo) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from remuda.inbox.receipts import Trace
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 from support import counts
@@ -46,6 +47,7 @@ def test_killing_everything_brings_back_both_conversations_and_runs_no_message_t
         remuda.start(name, "--cwd", str(cli.project), "--restart", "on-crash", "--", *cli.argv())
         remuda("send", name, f"hello {name}", "--wait")
     begun = conversations(machine)
+    ended: dict[str, Trace] = {}
     sent: dict[str, tuple[str, str]] = {}
     for number in range(counts.REAL_MACHINE_KILLS):
         for name in NAMES * 2:
