@@ -194,3 +194,18 @@ def test_kill_of_an_ended_session_ends_its_restart(remuda: Commands) -> None:
     assert Session("t", folder=remuda.sessions).kill() is None
     assert remuda("resume", "--all").out == "no session to bring back\n"
     assert count(other) == 1
+
+
+@pytest.mark.soak  # an agent without a terminal gets 10 s to end by itself
+def test_program_that_outlived_its_keeper_is_ended_before_its_session_comes_back(remuda: Commands) -> None:
+    runs = remuda.home / "runs"
+    stubborn = f"import signal\nsignal.signal(1, signal.SIG_IGN)\n{COUNTED}"
+    remuda.start("s", "--restart", "on-crash", "--", sys.executable, "-c", stubborn, str(runs), "wait")
+    until(runs.exists, "the program")
+    program = Process(int(runs.read_text()))
+    remuda.kill_keeper("s")
+    assert "resumed s" in remuda("resume", "--all").out
+    assert program.ended()
+    program.close()
+    until(lambda: count(runs) == 2, "the second run")
+    remuda("kill", "s")
