@@ -56,6 +56,7 @@ MORE: dict[str, dict[str, str]] = {
     "More on sessions": {
         "status": "Show the state of a session (part of 'show')",
         "screen": "Print the screen of a session (part of 'show')",
+        "resume": "Bring back sessions that ended with their machine",
         "resize": "Change the terminal size of a session",
         "usage": "Show the tokens and the money that agents used",
         "clean": "Remove logs and records of ended sessions",
@@ -107,7 +108,6 @@ HABITS = {
     "join": "attach",
     "create": "start",
     "new": "start",
-    "resume": "start NAME --resume",
     "list": "ls",
     "ps": "ls",
     "sessions": "ls",
