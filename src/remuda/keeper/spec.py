@@ -42,6 +42,7 @@ _MOST = {
 _RESUMED = (
     *("classifier", "idle_threshold_ms", "debounce_ms", "scrollback_bytes", "history_bytes", "kill_group"),
     *("log_file", "log_level", "log_filter", "on_orphan", "trust", "turn_timeout", "draft_patience"),
+    *("key", "started_by", "depth"),
 )
 ON_ORPHAN: tuple[OnOrphan, ...] = ("retry", "deadletter", "drop")
 
@@ -113,6 +114,12 @@ class SessionSpec:
     message_id: str = ""
     variables: Sequence[str] = ()
     """Names in `env` that the user set for this session."""
+    key: str = ""
+    """Made at the first start and kept by a resume: another session of the same name has another one."""
+    started_by: str = ""
+    """The agent that started it through MCP (`mcp.rights.Caller.id`); empty if a person or a program did."""
+    depth: int = 0
+    """How many agents started each other before this one."""
 
     def to_json(self) -> bytes:
         return json.dumps({name: getattr(self, name) for name in self.__match_args__}).encode()
