@@ -149,8 +149,8 @@ def reply_to(said: str | ToolResult, n: int) -> Reply:
     if isinstance(said, ToolResult):
         return Reply.of(f"REPLY#{n} to: tool_result {one_line(said.text, RESULT_CHARS)}")
     echo = Text(f"REPLY#{n} to: {one_line(said, ECHO_CHARS)}")
-    order = _SENDER_HEADING.sub("", _STOP_HOOK_HEADING.sub("", said))
-    word, _, rest = order.strip().partition(" ")
+    text = _SENDER_HEADING.sub("", _STOP_HOOK_HEADING.sub("", said))
+    word, _, rest = text.strip().partition(" ")
     order = _ORDERS.get(word)
     steps = order(rest.strip(), echo) if order else None
     return Reply((echo,) if steps is None else steps)
