@@ -17,7 +17,6 @@ import mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
-from pydantic import ValidationError
 
 from remuda._version import __version__
 from remuda.errors import RemudaError
@@ -179,8 +178,12 @@ def refusal_of(line: bytes | None) -> tuple[dict[str, Any] | None, types.JSONRPC
     except BadJson as error:
         return _error(types.PARSE_ERROR, f"the message is not JSON: {str(error)[:200]}"), None
     try:
-        return None, types.jsonrpc_message_adapter.validate_python(document, by_name=False)
-    except ValidationError:
+        message = types.jsonrpc_message_adapter.validate_python(document, by_name=False)
+        # One with an id of another type would be taken for a notification, and get no answer.
+        if isinstance(message, types.JSONRPCNotification) and "id" in document:
+            raise ValueError
+        return None, message
+    except ValueError:
         number = document.get("id") if isinstance(document, dict) else None
         is_id = isinstance(number, str | int) and not isinstance(number, bool)
         return _error(
