@@ -18,7 +18,7 @@ from remuda.paths import SessionPaths, sessions_folder
 from support.boss import RunningBoss
 from support.heimdall_client import PATIENCE
 from support.keeper import until
-from support.mcp import AgentBench, bench_in
+from support.mcp_agents import AgentBench, bench_in
 
 KEPT = "remuda.boss.evidence.kept:Kept"
 
