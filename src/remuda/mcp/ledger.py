@@ -43,8 +43,9 @@ def record_call(who: str, tool: str, outcome: str, **facts: Any) -> None:
         os.close(fd)
 
 
-def _short(value: Any) -> Any:
-    return value[:_LONGEST_TEXT] if isinstance(value, str) else value
+def _short(value: object) -> str:
+    """Return a fact that a client chose, and that may be anything."""
+    return value[:_LONGEST_TEXT] if isinstance(value, str) else f"({type(value).__name__})"
 
 
 def read_ledger(count: int) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ A session that the caller does not reach is answered exactly as one that does no
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -26,6 +27,7 @@ from remuda.boss.http.schema import check
 from remuda.config import load_config
 from remuda.errors import (
     BossDown,
+    FolderUnusable,
     InvalidOptions,
     MessageNotFound,
     NotInQueue,
@@ -64,6 +66,8 @@ from .ledger import count_message, only_one, record_call, used_messages
 from .reach import Reach
 from .rights import Caller, caller_with, names_for, why_not_folder, why_not_start
 from .tool_list import DEFAULT_WAIT, MOST_WAIT, TOOLS
+
+log = logging.getLogger("remuda.mcp")
 
 _PROGRESS_LINES = 6
 _TRANSCRIPT_ENTRIES = 200
@@ -112,6 +116,9 @@ class AgentTools:
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Document:
         """Use a tool, and return its result. Raises `RemudaError`, in words for the model."""
+        return await self._recorded(name, arguments, lambda: self._call(name, arguments))
+
+    async def _call(self, name: str, arguments: Mapping[str, Any]) -> Document:
         tool = TOOLS.get(name)
         if tool is None:
             raise InvalidOptions(
@@ -119,11 +126,9 @@ class AgentTools:
             )
         check(dict(arguments), tool.schema, "arguments")
         if name == "run":
-            return await self._recorded(name, arguments, lambda: self._run(**arguments))
+            return await self._run(**arguments)
         function = getattr(self, f"_{name}")
-        return await self._recorded(
-            name, arguments, lambda: in_thread(lambda check: function(check, **arguments))
-        )
+        return await in_thread(lambda check: function(check, **arguments))
 
     async def read(self, session: str, *, transcript: bool = False) -> Document:
         """Return the state of a session, or the last entries of its conversation. Raises as `call`."""
@@ -134,7 +139,7 @@ class AgentTools:
     async def _recorded(
         self, name: str, arguments: Mapping[str, Any], call: Callable[[], Awaitable[Document]]
     ) -> Document:
-        self._pace.enter()
+        self._pace.enter()  # what is refused here is not recorded: a flood would push all else out
         outcome = "INTERNAL_ERROR"
         facts: Document = {
             key: arguments.get(key) for key in ("session", "message", "request", "in_reply_to")
@@ -147,9 +152,15 @@ class AgentTools:
         except RemudaError as error:
             outcome = error.code
             raise
+        except OSError as error:
+            outcome = FolderUnusable.code
+            raise FolderUnusable(f"{error.filename or 'a file'}: {error.strerror or error}") from error
         finally:
             self._pace.leave()
-            record_call(self._reach.caller.id, name, outcome, **facts)
+            try:
+                record_call(self._reach.caller.id, one_line(name)[:80], outcome, **facts)
+            except (OSError, RemudaError) as error:  # what was done is done: the agent must hear of it
+                log.error("cannot write the ledger: %s", error)
 
     # ── looking ──
 
