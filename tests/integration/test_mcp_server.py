@@ -1,4 +1,4 @@
-"""`remuda mcp` as a client sees it: the client of the `mcp` package, clients that send garbage, and the boss."""
+"""`remuda mcp` as clients see it: that of the `mcp` package, one that sends garbage, and one at the boss."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ class RawClient:
         return found
 
     def close(self) -> int:
-        assert self.process.stdin is not None and self.process.stdout is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         self.process.stdin.close()
         code = self.process.wait(PATIENCE)
         self.process.stdout.close()
@@ -80,7 +81,8 @@ def test_agent_in_a_session_runs_two_others_with_the_packages_own_client(
     assert result.exists(), "\n".join(lead.history())
 
     did = json.loads(result.read_text())
-    assert did["server"] == "remuda" and "wait" in did["instructions"]
+    assert did["server"] == "remuda"
+    assert "wait" in did["instructions"]
     assert did["tools"] == list(TOOLS)
     assert (did["who"]["session"], did["who"]["depth"], did["who"]["started_by"]) == ("lead", 0, "the user")
     assert [one["session"] for one in did["made"]] == ["lead.one", "lead.two"]
@@ -169,7 +171,8 @@ def test_setup_writes_the_agents_own_configuration_and_removes_it_to_the_byte(re
     file.write_text(before)
 
     shown = remuda("setup", "mcp", "--dry-run").out
-    assert '+    "remuda": {' in shown and file.read_text() == before
+    assert '+    "remuda": {' in shown
+    assert file.read_text() == before
     remuda("setup", "mcp", "--agent", "claude", "--yes")
     server = json.loads(file.read_text())["mcpServers"]["remuda"]
     assert [server["command"], *server["args"]] == SERVER

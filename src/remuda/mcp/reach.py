@@ -57,8 +57,8 @@ class Reach:
         record = SessionRecord.load(SessionPaths(sessions_folder(), name).record) if is_name(name) else None
         if record is not None and record.name == name:
             paths = SessionPaths(sessions_folder(), name)
-            sent = message is not None and right != "kill" and self._sent(paths, message)
-            if sent or self.may(right, record, self.rights()):
+            sent_by = right != "kill" and message is not None
+            if self.may(right, record, self.rights()) or (sent_by and self._sent(paths, str(message))):
                 return Reached(Session(name, folder=paths.folder), record)
         raise SessionNotFound(
             f"you reach no session {one_line(name)[:80]!r}", hint="list_agents lists those that you reach"

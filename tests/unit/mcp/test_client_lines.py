@@ -42,7 +42,8 @@ def test_line_that_is_too_long_is_skipped_and_the_next_is_read() -> None:
 @pytest.mark.parametrize("line", [b"\0", b"{", b"\xff\xfe", b"nul", b"[" * 100_000, b'{"a": NaN}', b"\0" * 9])
 def test_what_is_not_json_gets_an_error(line: bytes) -> None:
     error, message = refusal_of(line)
-    assert message is None and error is not None
+    assert message is None
+    assert error is not None
     assert (error["error"]["code"], error["id"]) == (-32700, None)
     json.dumps(error)
 
@@ -60,11 +61,13 @@ def test_what_is_not_json_gets_an_error(line: bytes) -> None:
 )
 def test_what_is_not_a_message_gets_an_error_with_its_id(line: bytes, number: object) -> None:
     error, message = refusal_of(line)
-    assert message is None and error is not None
+    assert message is None
+    assert error is not None
     assert (error["error"]["code"], error["id"]) == (-32600, number)
 
 
 def test_message_and_empty_line_get_none() -> None:
     assert refusal_of(b" \r") == (None, None)
     error, message = refusal_of(PING)
-    assert error is None and message is not None
+    assert error is None
+    assert message is not None

@@ -51,7 +51,8 @@ def test_session_with_the_name_of_an_earlier_one_does_not_inherit_its_agents() -
 def test_file_lets_an_agent_reach_more_but_never_kill() -> None:
     found = rights('[[agent]]\nname = "lead"\nreach = ["build-*"]\nmay = ["read", "send"]')
 
-    assert found.may(LEAD, "read", "build-7", []) and found.may(LEAD, "send", "build-7", [])
+    assert found.may(LEAD, "read", "build-7", [])
+    assert found.may(LEAD, "send", "build-7", [])
     assert not found.may(LEAD, "control", "build-7", [])
     assert not found.may(LEAD, "kill", "build-7", [])
     assert not found.may(LEAD, "read", "mine", [])
@@ -93,7 +94,8 @@ def test_names_of_sessions_are_valid_and_begin_with_the_agents(caller: Caller) -
     from remuda.names import is_name
 
     names = names_for(caller, "t" * 32)
-    assert all(map(is_name, names)) and len(set(names)) == len(names)
+    assert all(map(is_name, names))
+    assert len(set(names)) == len(names)
     assert names[0].startswith(caller.prefix[:10])
     assert caller_with(caller.id).id == caller.id
 
