@@ -58,7 +58,7 @@ send with in_reply_to=ID only for what cannot wait for the end of your turn."""
 
 TOOLS: dict[str, Tool] = {
     "whoami": Tool(
-        "Return who you are here: your session, your depth, whom you reach, your limits and what of them is "
+        "Return who you are here: your session, your depth, which sessions you reach, your limits and what of them is "
         "used.",
         {},
         reads_only=True,
@@ -75,7 +75,7 @@ TOOLS: dict[str, Tool] = {
         "the user for permissions as usual.",
         {
             "name": {
-                **_text("Short name for the session. The result has the whole name.", 32),
+                **_text("Short name for the session. The result has the full name.", 32),
                 "pattern": r"^[A-Za-z0-9_][A-Za-z0-9_-]*$",
             },
             "agent": _text(
