@@ -93,8 +93,8 @@ def check(as_json: bool) -> None:
 def token(name: str | None, remove: bool) -> None:
     """Print the token of agent NAME for MCP at the boss, and make it if needed. Without NAME, list them.
 
-    The agent sends it as 'Authorization: Bearer TOKEN' to http://127.0.0.1:4127/mcp. A client with it can start
-    agents as you, within the limits of mcp.toml.
+    The agent sends it as 'Authorization: Bearer TOKEN' to http://127.0.0.1:4127/mcp. A client with it can
+    start agents as you, within the limits of mcp.toml.
 
     \b
     Examples:

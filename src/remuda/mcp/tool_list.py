@@ -58,8 +58,8 @@ send with in_reply_to=ID only for what cannot wait for the end of your turn."""
 
 TOOLS: dict[str, Tool] = {
     "whoami": Tool(
-        "Return who you are here: your session, your depth, which sessions you reach, your limits and what of them is "
-        "used.",
+        "Return who you are here: your session, your depth, which sessions you reach, your limits and what "
+        "of them is used.",
         {},
         reads_only=True,
     ),

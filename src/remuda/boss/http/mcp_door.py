@@ -7,8 +7,6 @@ import importlib
 import logging
 from typing import Any
 
-from starlette.types import Receive, Scope, Send
-
 log = logging.getLogger("remuda.boss.http")
 
 _CALLERS = "remuda.mcp.caller"
@@ -27,7 +25,7 @@ class McpDoor:
         self._endpoint: Any = None
         self._loading: asyncio.Lock = asyncio.Lock()
 
-    async def serve(self, caller: Any, scope: Scope, receive: Receive, send: Send) -> None:
+    async def serve(self, caller: Any, scope: Any, receive: Any, send: Any) -> None:
         """Answer a request. Raises `ImportError` if the extra is not installed."""
         async with self._loading:
             if self._endpoint is None:
