@@ -13,6 +13,7 @@ from remuda import Session
 from remuda.errors import RemudaError
 from remuda.inbox.receipts import trace
 from remuda.keeper.record import SessionRecord
+from remuda.mcp.caller import find_caller
 from remuda.mcp.ledger import read_ledger
 from remuda.paths import SessionPaths, sessions_folder
 from support.boss import RunningBoss
@@ -271,6 +272,15 @@ def test_message_for_an_agent_that_has_ended_is_held(bench: AgentBench) -> None:
     assert record is not None
     assert record.options["started_by"] == ci.caller.id
     assert ci.call("kill", session=name)["killed"]
+
+
+def test_variable_of_a_session_alone_does_not_make_an_agent_that_session(bench: AgentBench) -> None:
+    """A tmux server that was started in a session hands the variable to every pane."""
+    bench.user_session("lead")
+    environ = {"REMUDA_SESSION": "lead", "REMUDA_SESSION_FOLDER": str(sessions_folder())}
+
+    caller = find_caller(environ, str(bench.project))
+    assert (caller.kind, caller.name) == ("folder", str(bench.project))
 
 
 def test_many_calls_at_once_are_refused_and_others_go_on(bench: AgentBench) -> None:
