@@ -26,6 +26,7 @@ from benchmarks import (
     fleet_attach,
     idle,
     inbox,
+    mcp_call,
     memory,
     page,
     page_terminal,
@@ -62,6 +63,7 @@ BENCHMARKS: dict[str, Callable[[Scene, Report, int], None]] = {
     "dash": dash.measure,
     "fleet": fleet.measure,
     "far": fleet_attach.measure,
+    "mcp": mcp_call.measure,
 }
 
 

@@ -96,6 +96,9 @@ MORE: dict[str, dict[str, str]] = {
     "Many machines": {
         "fleet": "Run a hub, join it, and see all machines",
     },
+    "Agents that run agents": {
+        "mcp": "Serve tools by which an agent runs other agents",
+    },
     "More on this machine": {
         "hooks": "Install, remove and show hooks and tmux keys",
         "completion": "Print the completion script of a shell",

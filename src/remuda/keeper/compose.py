@@ -102,6 +102,9 @@ def compose(
         draft_patience=check_seconds("draft_patience", _first(options.get("draft_patience"), DRAFT_PATIENCE)),
         turn_timeout=check_seconds("turn_timeout", _first(options.get("turn_timeout"), 0.0)),
         asks=True,
+        key=options.get("key") or os.urandom(8).hex(),
+        started_by=options.get("started_by") or "",
+        depth=options.get("depth") or 0,
     )
     return Composed(spec, _forgotten(record, added))
 

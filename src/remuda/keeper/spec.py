@@ -43,6 +43,7 @@ _RESUMED = (
     *("classifier", "idle_threshold_ms", "debounce_ms", "scrollback_bytes", "history_bytes", "kill_group"),
     *("log_file", "log_level", "log_filter", "on_orphan", "trust", "turn_timeout", "draft_patience"),
     "restart",
+    *("key", "started_by", "depth"),
 )
 ON_ORPHAN: tuple[OnOrphan, ...] = ("retry", "deadletter", "drop")
 RESTART = ("never", "on-crash", "always")
@@ -121,6 +122,12 @@ class SessionSpec:
     """Names in `env` that the user set for this session."""
     worktree: Mapping[str, Any] | None = None
     """The git worktree that was made for it, as `Worktree.document`."""
+    key: str = ""
+    """Made at the first start and kept by a resume: another session of the same name has another one."""
+    started_by: str = ""
+    """The agent that started it through MCP (`mcp.rights.Caller.id`); empty if a person or a program did."""
+    depth: int = 0
+    """How many agents started each other before this one."""
 
     def to_json(self) -> bytes:
         return json.dumps({name: getattr(self, name) for name in self.__match_args__}).encode()
