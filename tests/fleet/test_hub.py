@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 from nats.aio.msg import Msg
+from nats.js.errors import NotFoundError
 
 from remuda.errors import HubRefused, HubUnreachable
 from remuda.fleet.hub import Hub
 from remuda.fleet.membership import Membership, read_key
+from remuda.fleet.remote import RemoteHosts
 from remuda.fleet.subjects import HOSTS
 from support.fleet import FleetBench, HubMachine, Machine, Relay, free_port
 from support.keeper import until
@@ -236,6 +238,73 @@ def test_a_key_cannot_publish_to_a_reply_subject_that_it_names_itself(
         return written.after("try ")
 
     assert asyncio.run(attempt()) == set()
+
+
+@pytest.mark.parametrize("roles", [["host"], ["viewer"], ["host", "operator"]], ids="+".join)
+def test_answers_and_copies_of_the_server_take_the_place_of_nothing(
+    hub: HubMachine, roles: list[str], tmp_path: Path
+) -> None:
+    """The server writes its answers where a client says, whatever that client may publish."""
+    name, victim = "-".join(["forger", *roles]), "-".join(["victim", *roles])
+    evil, good = member(hub, hub.new_key(name, *roles)), member(hub, hub.new_key(victim, "host"))
+    watcher = member(hub, hub.new_key("-".join(["watcher", *roles]), "viewer"))
+    places = {
+        "KV_hosts": f"$KV.hosts.{victim}",
+        "KV_sessions": f"$KV.sessions.{victim}.s",
+        "KV_accounts": f"$KV.accounts.{victim}.a",
+        "RECEIPT": f"rc.{victim}.m1",
+        "EVENTS": f"ev.{victim}.s",
+        "INBOX": f"in.{victim}.s.m1.desk",
+    }
+    targets = [one for place in places.values() for one in (place, f"new.{place}")]
+    truth = json.dumps({"session": {"id": "s", "name": "true"}, "item": None}).encode()
+    lie = truth.replace(b"true", b"lie!")
+    asked = [f"$KV.sessions.{name}.s", f"$KV.hosts.{name}", f"rc.{name}.x", f"ev.{name}.s"]
+    asked += [f"$KV.accounts.{name}.a", "$JS.API.STREAM.INFO.KV_hosts", f"in.{name}.s.m1.{name}"]
+    asked += [f"$JS.API.DIRECT.GET.{stream}" for stream in places]
+    asked += [f"$JS.API.DIRECT.GET.KV_hosts.$KV.hosts.{name}", f"$JS.API.CONSUMER.MSG.NEXT.INBOX.{name}"]
+    asked += [f"$JS.API.CONSUMER.MSG.NEXT.EVENTS.{name}", "$JS.API.CONSUMER.MSG.NEXT.INBOX.any"]
+
+    async def attempt() -> tuple[dict[str, bytes], dict[str, Any]]:
+        admin, key, host = [await Hub.connect(one) for one in (hub.folder.admin(), evil, good)]
+        seeing, remote = await Hub.connect(watcher), RemoteHosts(tmp_path)
+        following = asyncio.create_task(remote.run(seeing))
+        for place in places.values():
+            if not place.startswith("in."):
+                await host.store(place, truth)
+        await admin.store(f"in.{name}.s.m2.desk", lie, dedup="m2")
+        await remote.is_loaded.wait()
+        for subject in asked:
+            for target in targets:
+                stream = subject.rpartition(".GET.")[2].partition(".")[0]
+                own = f"$KV.sessions.{name}.s" if stream == "KV_sessions" else f"$KV.hosts.{name}"
+                body = lie if ".API." not in subject else b""
+                body = json.dumps({"last_by_subj": own}).encode() if ".GET." in subject else body
+                await key._client.publish(subject, body, reply=target)
+        await key._client.flush()
+        await host.store(f"$KV.sessions.{victim}.last", truth)
+        async with asyncio.timeout(20):
+            while remote.session(victim, "last") is None:
+                await asyncio.sleep(0.01)
+        found = {place: await _last(admin, stream, place) for stream, place in places.items()}
+        shown = remote.session(victim, "s")
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        for one in (admin, key, host, seeing):
+            await one.close()
+        return found, dict((shown or {})["session"])
+
+    found, shown = asyncio.run(attempt())
+    expected = {place: b"" if place.startswith("in.") else truth for place in places.values()}
+    assert found == expected
+    assert shown["name"] == "true"
+
+
+async def _last(admin: Hub, stream: str, subject: str) -> bytes:
+    try:
+        return bytes((await admin._jetstream.get_last_msg(stream, subject)).data or b"")
+    except NotFoundError:
+        return b""
 
 
 class Heard:

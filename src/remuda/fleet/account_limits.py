@@ -59,10 +59,14 @@ class AccountLimits:
             if limit.host != hub.member.name and (known is None or known.until < limit.until):
                 elsewhere[account] = limit
 
-        await hub.watch("$KV.accounts.*.*", take)
-        for stored in await hub.load_all(ACCOUNTS, "$KV.accounts.*.*"):
-            take(stored)
+        changed = asyncio.Event()
+        changed.set()
+        await hub.watch("$KV.accounts.*.*", lambda _subject, _revision: changed.set())
         while True:
+            if changed.is_set():
+                changed.clear()
+                for stored in await hub.load_all(ACCOUNTS, "$KV.accounts.*.*"):
+                    take(stored)
             self._find_accounts()
             self._apply(elsewhere, hub.ahead)
             await self._report(hub, elsewhere, reported)

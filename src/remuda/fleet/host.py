@@ -153,9 +153,9 @@ class FleetHost:
         """Take the name, unless another machine has it."""
         subject = subjects.host_subject(hub.member.name)
         found = await hub.load(HOSTS, subject)
-        self._revision = found[1] if found is not None else 0
-        owner = _owner(found[0].data) if found is not None else ""
-        if owner not in ("", hub.member.machine) and found is not None and hub.now() - found[0].at < LEASE:
+        self._revision = found.revision if found is not None else 0
+        owner = _owner(found.data) if found is not None else ""
+        if owner not in ("", hub.member.machine) and found is not None and hub.now() - found.at < LEASE:
             raise _taken_name(hub)
         try:
             await self._renew(hub)
@@ -173,7 +173,7 @@ class FleetHost:
             await asyncio.sleep(RENEW_INTERVAL)
             try:
                 await self._renew(hub)
-            except Outdated:  # by another machine, or by the server, which writes answers where it is told
+            except Outdated:  # by another machine, or a renewal of ours whose answer was lost
                 await self._claim(hub)
 
     # ── changes of this boss ──

@@ -12,7 +12,7 @@ import math
 import secrets
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -22,15 +22,15 @@ import nats.errors
 import nats.js.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.js import api
 
 from remuda.errors import HostUnreachable, HubRefused, HubUnreachable, InputError, WaitTimeout
 from remuda.untrusted import one_line
 
-from . import subjects
+from . import streams, subjects
 from .hub_folder import SERVER_NAME
 from .membership import Membership
-from .subjects import ACCOUNTS, EVENTS, HOSTS, INBOX, RECEIPT, SESSIONS, KeyRecord, Role
+from .streams import ACK_WAIT, BATCH
+from .subjects import HOSTS, INBOX, NEW, KeyRecord
 
 log = logging.getLogger("remuda.fleet.hub")
 # nats-py logs as errors what we report ourselves, and an answer that comes after its waiter was cancelled.
@@ -42,26 +42,14 @@ CONNECT_TIMEOUT = 5
 ANSWER_TIMEOUT = 5.0
 _CLOSE_TIMEOUT = 1.0
 _PING_INTERVAL = 5
-KEPT_SECONDS = 5 * 86400
-"""How long the hub keeps a message for a host that does not come. Receipts of an inbox stay for a week, so a
-message that is delivered again was always known there."""
-_RECEIPT_SECONDS = 14 * 86400
-_EVENT_SECONDS = 7 * 86400
-_MAX_STREAM_BYTES = 1 << 30
-_DEDUP_SECONDS = 600
 _PAGE = 500
 _GONE_TTL = "1h"
 _WRONG_REVISION = 10071
 _NOT_STORED = "if it answers 'remuda fleet status', look for a full disk there, and restart 'fleet serve'"
 _FULL = (10047, 10077, 10122, 10167)
-_ACK_WAIT = 10.0
-BATCH = 256
-"""Events that one who follows may have without having acknowledged them."""
 _PULL_SECONDS = 5.0
-REDELIVERED_SECONDS = 2 * _ACK_WAIT
+REDELIVERED_SECONDS = 2 * ACK_WAIT
 """What was handed out to a connection that broke was handed out again by then, if the hub still has it."""
-_SHARED: dict[str, Any] = {"ack_wait": 30.0, "max_ack_pending": 10_000}
-"""The queue that all hosts share: the lease of a request, and no order."""
 
 
 class Taken(NamedTuple):
@@ -92,7 +80,8 @@ class Stored(NamedTuple):
     subject: str
     data: bytes
     at: float
-    """By the hub's clock; 0 if it was just published."""
+    """By the hub's clock."""
+    revision: int
 
 
 class Request(NamedTuple):
@@ -295,8 +284,8 @@ class Hub:
             headers = {"KV-Operation": "DEL", "Nats-TTL": _GONE_TTL}
             await self._jetstream.publish(subject, b"", headers=headers)
 
-    async def load(self, stream: str, subject: str) -> tuple[Stored, int] | None:
-        """Return the last value of one subject, and its revision."""
+    async def load(self, stream: str, subject: str) -> Stored | None:
+        """Return the last value of one subject."""
         async with self._calling("a question"):
             answer = await self._client.request(
                 f"$JS.API.DIRECT.GET.{stream}.{subject}", b"", timeout=ANSWER_TIMEOUT
@@ -310,34 +299,73 @@ class Hub:
             answer = await self._client.request(
                 f"$JS.API.DIRECT.GET.{stream}", question, timeout=ANSWER_TIMEOUT
             )
-        found = _stored(answer)
-        return found[0] if found is not None else None
+        return _stored(answer)
 
     async def load_all(self, stream: str, pattern: str) -> list[Stored]:
         """Return the last value of every subject that matches. A host has no right to this."""
         everything: list[Stored] = []
-        begin = 1
+        more = True
+        while more:
+            begin = everything[-1].revision + 1 if everything else 1
+            question = {"seq": begin, "batch": _PAGE, "next_by_subj": pattern}
+            more = await self._load_page(stream, question, everything)
+        return everything
+
+    async def load_some(self, stream: str, wanted: Collection[str]) -> list[Stored]:
+        """Return the last values of these subjects. Those without one are left out."""
+        found: list[Stored] = []
+        names = list(wanted)
+        while names:
+            count = len(found)
+            more = await self._load_page(stream, {"multi_last": names[:_PAGE]}, found)
+            known = {one.subject for one in found[count:]}
+            names = [one for one in names[:_PAGE] if more and one not in known] + names[_PAGE:]
+        return found
+
+    async def _load_page(self, stream: str, question: Mapping[str, Any], page: list[Stored]) -> bool:
+        """Add what the hub has. Returns whether it has sent only a part."""
+        count = len(page)
         async with self._calling("a question"):
             inbox = self._client.new_inbox()
             subscription = await self._client.subscribe(inbox)
             try:
-                while begin:
-                    question = subjects.write({"seq": begin, "batch": _PAGE, "next_by_subj": pattern})
-                    await self._client.publish(f"$JS.API.DIRECT.GET.{stream}", question, reply=inbox)
-                    begin = await _read_page(subscription, everything)
+                await self._client.publish(
+                    f"$JS.API.DIRECT.GET.{stream}", subjects.write(question), reply=inbox
+                )
+                while True:
+                    message = await subscription.next_msg(timeout=ANSWER_TIMEOUT)
+                    headers = message.headers or {}
+                    if (status := headers.get("Status")) is not None:
+                        if status == "503":
+                            raise nats.errors.NoRespondersError
+                        left = int(headers.get("Nats-Num-Pending") or 0)
+                        return status == "204" and left > 0 and len(page) > count
+                    if (found := _stored(message)) is not None:
+                        page.append(found)
             finally:
                 await subscription.unsubscribe()
-        return everything
 
-    async def watch(self, pattern: str, heard: Callable[[Stored], None]) -> None:
-        """Call `heard` with every value that is published from now on, until the connection closes."""
+    async def watch(self, pattern: str, changed: Callable[[str, int], None]) -> None:
+        """Call `changed` with the subject and the revision of all that is stored, until the connection closes.
+
+        Members can forge that, so it is only a reason to load.
+        """
 
         async def on_message(message: Msg) -> None:
-            heard(Stored(message.subject, message.data, 0.0))
+            revision = (message.headers or {}).get("Nats-Sequence", "")
+            changed(message.subject.removeprefix(f"{NEW}."), int(revision) if revision.isdecimal() else 0)
 
         async with self._calling("the subscription"):
-            await self._client.subscribe(pattern, cb=on_message)
+            await self._client.subscribe(f"{NEW}.{pattern}", cb=on_message)
             await self._client.flush(int(ANSWER_TIMEOUT))
+
+    async def _administer(self, verb: str, document: Mapping[str, Any]) -> None:
+        """Raises errors of `nats`."""
+        answer = await self._client.request(
+            f"$JS.API.{verb}", subjects.write(document), timeout=ANSWER_TIMEOUT
+        )
+        if isinstance(error := subjects.read(answer.data).get("error"), dict):
+            nats.js.errors.APIError.from_error(error)
 
     # ── requests ──
 
@@ -435,7 +463,7 @@ class Hub:
     async def taking_many(self, stream: str, consumer: str) -> AsyncIterator[list[Taken]]:
         """Yield what a consumer of the hub hands out, as soon as it is there: all that has come since.
 
-        Those that a broken connection took with it come again after `_ACK_WAIT`, and later ones before them.
+        Those that a broken connection took with it come again after `ACK_WAIT`, and later ones before them.
         """
         request = subjects.write({"batch": BATCH, "expires": int(_PULL_SECONDS * 1e9)})
         inbox, came, arrived = self._client.new_inbox(), list[Msg](), asyncio.Event()
@@ -510,29 +538,14 @@ def _tls(ca: str) -> ssl.SSLContext:
         ) from error
 
 
-async def _read_page(subscription: Any, everything: list[Stored]) -> int:
-    """Collect one page. Returns where the next one begins; 0 after the last."""
-    last = 0
-    while True:
-        message = await subscription.next_msg(timeout=ANSWER_TIMEOUT)
-        headers = message.headers or {}
-        if (status := headers.get("Status")) is not None:
-            left = int(headers.get("Nats-Num-Pending") or 0)
-            return last + 1 if status == "204" and left and last else 0
-        found = _stored(message)
-        if found is not None:
-            everything.append(found[0])
-            last = found[1]
-
-
-def _stored(message: Msg) -> tuple[Stored, int] | None:
+def _stored(message: Msg) -> Stored | None:
     headers = message.headers or {}
     subject, revision = headers.get("Nats-Subject"), headers.get("Nats-Sequence")
     if subject is None or revision is None:
         return None
     gone = "KV-Operation" in headers or "Nats-Marker-Reason" in headers
     at = _moment(headers.get("Nats-Time-Stamp", ""))
-    return Stored(subject, b"" if gone else message.data, at), int(revision)
+    return Stored(subject, b"" if gone else message.data, at, int(revision))
 
 
 def _moment(text: str) -> float:
@@ -548,50 +561,18 @@ def _moment(text: str) -> float:
 
 
 async def prepare(hub: Hub, keys: Iterable[KeyRecord], replicas: int = 1) -> None:
-    """Make the streams, or change them to what this version needs, and a consumer for each host.
+    """Make the streams, or change them to what this version needs, and the queues of the keys.
 
     `replicas` is on how many servers of a cluster each of them is.
     """
-    common: dict[str, Any] = {"duplicate_window": _DEDUP_SECONDS, "max_bytes": _MAX_STREAM_BYTES}
-    common["num_replicas"] = replicas
-    last: dict[str, Any] = {"max_msgs_per_subject": 1, "allow_direct": True, **common}
-    values: dict[str, Any] = {"allow_msg_ttl": True, "deny_delete": True, **last}
-    new, old = api.DiscardPolicy.NEW, api.DiscardPolicy.OLD
-    queue = api.RetentionPolicy.WORK_QUEUE
-    streams = (
-        api.StreamConfig(
-            INBOX, subjects=["in.*.*.*.*"], retention=queue, discard=new, max_age=KEPT_SECONDS, **common
-        ),
-        api.StreamConfig(RECEIPT, subjects=["rc.*.*"], discard=old, max_age=_RECEIPT_SECONDS, **last),
-        api.StreamConfig(HOSTS, subjects=["$KV.hosts.*"], discard=new, **values),
-        api.StreamConfig(SESSIONS, subjects=["$KV.sessions.*.*"], discard=new, **values),
-        api.StreamConfig(ACCOUNTS, subjects=["$KV.accounts.*.*"], discard=old, **values),
-        # A host that publishes more than fits makes others miss old events; it never blocks them.
-        api.StreamConfig(EVENTS, subjects=["ev.*.*"], discard=old, max_age=_EVENT_SECONDS, **common),
-    )
-    jetstream = hub._jetstream
-    async with hub._calling("its streams"):
-        for stream in streams:
+    for stream in streams.streams(replicas):
+        name = stream["name"]
+        async with hub._calling("its streams"):
             try:
-                await jetstream.add_stream(stream)
+                await hub._administer(f"STREAM.CREATE.{name}", stream)
             except nats.js.errors.BadRequestError:
-                await jetstream.update_stream(stream)
-        await jetstream.add_consumer(INBOX, _consumer("any", "in.any.>").evolve(**_SHARED))
-        for key in keys:
-            if Role.HOST in key.roles:
-                await jetstream.add_consumer(INBOX, _consumer(key.name, f"in.{key.name}.>"))
-            if {Role.OPERATOR, Role.VIEWER} & set(key.roles):
-                followed = _consumer(key.name, "ev.*.*").evolve(max_ack_pending=BATCH)
-                await jetstream.add_consumer(EVENTS, followed)
-
-
-def _consumer(name: str, subjects: str) -> api.ConsumerConfig:
-    return api.ConsumerConfig(
-        name=name,
-        durable_name=name,
-        filter_subject=subjects,
-        ack_policy=api.AckPolicy.EXPLICIT,
-        ack_wait=_ACK_WAIT,
-        max_ack_pending=1,  # keeps the order
-        max_deliver=-1,
-    )
+                await hub._administer(f"STREAM.UPDATE.{name}", stream)
+    for name, consumer in streams.consumers(keys):
+        async with hub._calling("its queues"):
+            asked = {"stream_name": name, "config": consumer}
+            await hub._administer(f"CONSUMER.DURABLE.CREATE.{name}.{consumer['name']}", asked)

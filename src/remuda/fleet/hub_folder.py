@@ -19,7 +19,8 @@ from remuda.proctree import is_alive
 from remuda.untrusted import dump_json, parse_object
 
 from .membership import Key, Membership
-from .subjects import KeyRecord, Role, check_host, server_config
+from .streams import server_config
+from .subjects import KeyRecord, Role, check_host
 
 SERVER_NAME = "remuda-hub"
 """The one name in the hub's certificate. The key file carries the certificate, so that the address of the hub

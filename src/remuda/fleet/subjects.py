@@ -14,6 +14,7 @@
     io.HOST.out.SENDER.ID            bytes of that terminal, which only SENDER can read
     an.NAME.HOST.TOKEN               the answer of HOST to a request of NAME, which no other key can read
     _INBOX_NAME.>                    answers of the server to NAME, which no other key can read
+    new.SUBJECT                      of the server: a value was stored there; says nothing about it
 
 A key can publish only under its own name: as HOST for what a host reports, as SENDER for what an operator
 sends. So the server proves who sent a message, and no payload has to be believed about it.
@@ -21,10 +22,10 @@ sends. So the server proves who sent a message, and no payload has to be believe
 No key has the right `allow_responses` of the server. A client can name any reply subject in a message to
 itself, and that right would let it publish there: a host could act as an operator.
 
-Two ways around that are closed by the receiver. The server copies what is stored to any reply subject that a
-client names. Such a copy has no reply subject of its own in `an.SENDER`, or has the header `Nats-Subject`
-(`is_from`). And a message repeats its subject inside (`host`, `session`, `id`). An ID of bytes and a TOKEN
-are random and known to their two ends only.
+The server copies what is stored to any reply subject that a client names. Into a stream no copy comes: see
+`streams`. In the place of a request it is refused by the receiver: it has no reply subject of its own in
+`an.SENDER`, or has the header `Nats-Subject` (`is_from`). And a message repeats its subject inside (`host`,
+`session`, `id`). An ID of bytes and a TOKEN are random and known to their two ends only.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from remuda.untrusted import BadJson, dump_json, parse_object
 
 INBOX, RECEIPT, HOSTS, SESSIONS = "INBOX", "RECEIPT", "KV_hosts", "KV_sessions"
 EVENTS, ACCOUNTS = "EVENTS", "KV_accounts"
+NEW = "new"
 MAX_PAYLOAD_BYTES = 8 << 20
 """The most that NATS recommends for one message."""
 MAX_PROMPT_BYTES = 4 << 20
@@ -99,12 +101,13 @@ def rights(name: str, roles: Iterable[Role]) -> Rights:
             f"$JS.API.DIRECT.GET.{ACCOUNTS}",
         ]
         subscribe += [f"rq.{name}.*.*", f"ap.{name}.*.*", f"io.{name}.read.*.*", f"io.{name}.type.*.*"]
-        subscribe.append("$KV.accounts.*.*")
+        subscribe.append(f"{NEW}.$KV.accounts.*.*")
     if roles & {Role.OPERATOR, Role.VIEWER}:
         publish += [f"$JS.API.DIRECT.GET.{stream}" for stream in (HOSTS, SESSIONS, RECEIPT)]
         publish += [f"rq.*.read.{name}", f"io.*.read.{name}.*"]
         publish += [f"$JS.API.CONSUMER.MSG.NEXT.{EVENTS}.{name}", f"$JS.ACK.{EVENTS}.{name}.>"]
-        subscribe += ["$KV.hosts.*", "$KV.sessions.*.*", "rc.*.*", f"io.*.out.{name}.*"]
+        subscribe += [f"{NEW}.{one}" for one in ("$KV.hosts.*", "$KV.sessions.*.*", "rc.*.*")]
+        subscribe.append(f"io.*.out.{name}.*")
     if Role.OPERATOR in roles:
         publish += [f"in.*.*.*.{name}", f"rq.*.act.{name}", f"ap.*.*.{name}", f"io.*.type.{name}.*"]
         subscribe.append(f"fl.{name}.*.*")
@@ -228,24 +231,3 @@ class KeyRecord(NamedTuple):
     public: str
     roles: tuple[Role, ...]
 
-
-def server_config(keys: Iterable[KeyRecord], admin: str, settings: Mapping[str, Any]) -> bytes:
-    """Return the configuration of nats-server, which reads JSON. `admin` may do everything."""
-    users: list[dict[str, Any]] = [{"nkey": admin}]
-    for key in keys:
-        allowed = rights(key.name, key.roles)
-        permissions: dict[str, Any] = {
-            "publish": {"allow": list(allowed.publish)},
-            "subscribe": {"allow": list(allowed.subscribe)},
-        }
-        users.append({"nkey": key.public, "permissions": permissions})
-    return write(
-        {
-            "server_name": "remuda-hub",
-            "max_payload": MAX_PAYLOAD_BYTES,
-            "ping_interval": "10s",
-            "ping_max": 2,
-            "accounts": {"FLEET": {"jetstream": "enabled", "users": users}},
-            **settings,
-        }
-    )
