@@ -30,7 +30,7 @@ from . import streams, subjects
 from .hub_folder import SERVER_NAME
 from .membership import Membership
 from .streams import ACK_WAIT, BATCH
-from .subjects import HOSTS, INBOX, NEW, KeyRecord
+from .subjects import INBOX, NEW, KeyRecord
 
 log = logging.getLogger("remuda.fleet.hub")
 # nats-py logs as errors what we report ourselves, and an answer that comes after its waiter was cancelled.
@@ -226,15 +226,19 @@ class Hub:
         """Compare clocks. Returns how long the hub took to answer."""
         begin, wall = time.monotonic(), time.time()
         async with self._calling("a question about its time"):
-            answer = await self._client.request(f"$JS.API.STREAM.INFO.{HOSTS}", b"", timeout=ANSWER_TIMEOUT)
+            answer = await self._client.request(subjects.TIME, b"", timeout=ANSWER_TIMEOUT)
         took = time.monotonic() - begin
         at = _moment(str(subjects.read(answer.data).get("ts")))
-        if at:
-            # The hub answered at some time between. A link that stalls says little, and must not undo what a
-            # quick answer showed: a request that came late would be taken for one in time.
-            earliest, latest = at - (wall + took), at - wall
-            known = (earliest + latest) / 2 if self._ahead is None else self._ahead
-            self._ahead = min(max(known, earliest), latest)
+        if not at:
+            raise HubRefused(
+                "the hub has no streams for the fleet",
+                hint="restart 'remuda fleet serve', or run 'remuda fleet prepare' for servers of your own",
+            )
+        # The hub answered at some time between. A link that stalls says little, and must not undo what a
+        # quick answer showed: a request that came late would be taken for one in time.
+        earliest, latest = at - (wall + took), at - wall
+        known = (earliest + latest) / 2 if self._ahead is None else self._ahead
+        self._ahead = min(max(known, earliest), latest)
         return took
 
     @property

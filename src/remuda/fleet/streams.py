@@ -23,8 +23,10 @@ from .subjects import (
     NEW,
     RECEIPT,
     SESSIONS,
+    TIME,
     KeyRecord,
     Role,
+    queue_subject,
     rights,
     write,
 )
@@ -53,7 +55,9 @@ _SUBJECTS = {
     SESSIONS: "$KV.sessions.*.*",
     ACCOUNTS: "$KV.accounts.*.*",
 }
-_ONE_ANSWER = (*_SUBJECTS.values(), f"$JS.API.STREAM.INFO.{HOSTS}", "$JS.API.CONSUMER.INFO.*.*", "$JS.ACK.>")
+_RENAMED = {f"$JS.API.STREAM.INFO.{HOSTS}": TIME, f"$JS.API.CONSUMER.INFO.{INBOX}.*": queue_subject("*")}
+"""In an account without streams the server answers these itself, that there are none."""
+_ONE_ANSWER = (*_SUBJECTS.values(), *_RENAMED, "$JS.ACK.>")
 _MANY_ANSWERS = ("$JS.API.CONSUMER.MSG.NEXT.*.*", "$JS.API.DIRECT.GET.>")
 
 
@@ -89,7 +93,8 @@ def _exports() -> Iterator[Document]:
 def _imports() -> Iterator[Document]:
     for one in _exports():
         kind = "service" if "service" in one else "stream"
-        yield {kind: {"account": STREAMS_ACCOUNT, "subject": one[kind]}}
+        renamed = {"to": _RENAMED[one[kind]]} if one[kind] in _RENAMED else {}
+        yield {kind: {"account": STREAMS_ACCOUNT, "subject": one[kind]}, **renamed}
 
 
 def _user(key: KeyRecord) -> Document:

@@ -14,6 +14,8 @@
     io.HOST.out.SENDER.ID            bytes of that terminal, which only SENDER can read
     an.NAME.HOST.TOKEN               the answer of HOST to a request of NAME, which no other key can read
     _INBOX_NAME.>                    answers of the server to NAME, which no other key can read
+    hub.time                         asks the server for a stream, whose answer has the time of the hub
+    hub.queue.HOST                   asks the server about the queue of messages for HOST
     new.SUBJECT                      of the server: a value was stored there; says nothing about it
 
 A key can publish only under its own name: as HOST for what a host reports, as SENDER for what an operator
@@ -40,7 +42,7 @@ from remuda.untrusted import BadJson, dump_json, parse_object
 
 INBOX, RECEIPT, HOSTS, SESSIONS = "INBOX", "RECEIPT", "KV_hosts", "KV_sessions"
 EVENTS, ACCOUNTS = "EVENTS", "KV_accounts"
-NEW = "new"
+NEW, TIME = "new", "hub.time"
 MAX_PAYLOAD_BYTES = 8 << 20
 """The most that NATS recommends for one message."""
 MAX_PROMPT_BYTES = 4 << 20
@@ -80,7 +82,7 @@ def check_host(name: str) -> str:
 
 def rights(name: str, roles: Iterable[Role]) -> Rights:
     """Return what a key may publish and subscribe to."""
-    publish = [f"$JS.API.STREAM.INFO.{HOSTS}"]  # whose answer has the time of the hub
+    publish = [TIME]
     subscribe = [f"{reply_prefix(name)}.>", f"an.{name}.*.*"]
     roles = set(roles)
     if Role.HOST in roles:
@@ -92,6 +94,7 @@ def rights(name: str, roles: Iterable[Role]) -> Rights:
             # No right to create a consumer: it could deliver to any subject, also to those of others.
             f"$JS.API.CONSUMER.MSG.NEXT.{INBOX}.{name}",
             f"$JS.ACK.{INBOX}.{name}.>",
+            queue_subject(name),
             f"io.{name}.out.*.*",
             f"ev.{name}.*",
             f"$KV.accounts.{name}.*",
@@ -195,6 +198,10 @@ def answer_subject(asked: str, sender: str, token: str) -> str:
 def is_answer(reply: str) -> bool:
     """Whether an answer may go there. A sender could name any subject of the key that answers."""
     return reply.startswith("an.")
+
+
+def queue_subject(host: str) -> str:
+    return f"hub.queue.{host}"
 
 
 def reply_prefix(name: str) -> str:
