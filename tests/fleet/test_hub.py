@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -92,10 +93,13 @@ def every_subject(name: str) -> list[str]:
         found += [f"$JS.API.DIRECT.GET.INBOX.in.{one}.s.m1.{one}"]
     found += ["$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST", "$JS.API.ACCOUNT.PURGE.FLEET"]
     found += ["$JS.API.META.LEADER.STEPDOWN", "$JS.API.SERVER.REMOVE", "$JS.EVENT.ADVISORY.x"]
-    return [*found, "hub.time", "$SYS.REQ.SERVER.PING", "$SYS.REQ.USER.INFO", "_INBOX.x", "$KV.other.x", "$O.x", "x.y"]
+    found += ["hub.time", *(f"$KV.members.{one}" for one in names)]
+    found += [f"$JS.API.DIRECT.GET.KV_hosts.$KV.members.{one}" for one in names]
+    return [*found, "$SYS.REQ.SERVER.PING", "$SYS.REQ.USER.INFO", "_INBOX.x", "$KV.other.x", "$O.x", "x.y"]
 
 
 _ASKS_TIME = ["hub.time"]
+_HAS_A_NAME = ["$KV.members.NAME", "$JS.API.DIRECT.GET.KV_hosts.$KV.members.NAME"]
 _ANSWERS = ["an.NAME.NAME.1", "an.other.NAME.1"]
 _ANSWERED = ["_INBOX_NAME.x", "an.NAME.NAME.1", "an.NAME.other.1"]
 _SEES = [
@@ -130,12 +134,12 @@ ALLOWED: dict[str, tuple[list[str], list[str]]] = {
             *(f"io.NAME.{kind}.{one}.1" for kind in ("read", "type") for one in ("NAME", "other")),
         ],
     ),
-    "viewer": ([*_ASKS_TIME, *_SEES], [*_ANSWERED, *_SEEN]),
+    "viewer": ([*_ASKS_TIME, *_SEES, *_HAS_A_NAME], [*_ANSWERED, *_SEEN]),
     "operator": (
         [
             *(*_ASKS_TIME, *_SEES, "in.NAME.s.m1.NAME", "in.other.s.m1.NAME", "in.any.p.r1.NAME"),
             *("rq.NAME.act.NAME", "rq.other.act.NAME", "ap.NAME.3f.NAME", "ap.other.3f.NAME"),
-            *("io.NAME.type.NAME.1", "io.other.type.NAME.1", *_ANSWERS),
+            *("io.NAME.type.NAME.1", "io.other.type.NAME.1", *_ANSWERS, *_HAS_A_NAME),
         ],
         [*_ANSWERED, *_SEEN, "fl.NAME.r1.NAME", "fl.NAME.r1.other"],
     ),
@@ -195,6 +199,8 @@ def test_a_key_writes_and_reads_what_its_roles_allow_and_nothing_else(
     publish, subscribe = (
         {one.replace("NAME", name) for role in roles for one in ALLOWED[role][at]} for at in (0, 1)
     )
+    if "host" in roles:  # its name is another one
+        publish -= {one.replace("NAME", name) for one in _HAS_A_NAME}
     subjects = every_subject(name)
     assert publish | subscribe <= {*subjects}
     every = insider(hub)
@@ -464,7 +470,7 @@ def test_a_message_is_on_the_hub_once_for_each_id_and_survives_its_death(hub: Hu
     async def take() -> list[Any]:
         connection = await Hub.connect(host)
         taken: list[Any] = []
-        async for one in connection.messages(1.0):
+        async for one in connection.taking("INBOX", "away", 1.0):
             if one is None:
                 break
             taken.append((one.subject, one.data))
@@ -501,14 +507,16 @@ def test_a_hub_that_is_full_refuses_a_message_and_says_why(hub: HubMachine) -> N
 
 
 def test_two_machines_with_one_key_do_not_both_have_its_name(bench: FleetBench) -> None:
+    """The files of the second one are a copy of those of the first."""
     desk, first = bench.machine("desk", "operator"), bench.machine("build7", "host")
     first.start("work")
     desk.until_session("build7", "work")
-    copy = bench.folder / "hub" / "cwd" / "build7.key"
     second = Machine(bench.folder / "second", "second")
     bench.machines.append(second)
+    shutil.copytree(
+        first.remuda.home / "fleet", second.remuda.home / "fleet", ignore=shutil.ignore_patterns("*.sock")
+    )
     second.boss_up()
-    second.remuda("fleet", "join", bench.hub.url, "--key", str(copy))
     until(lambda: "another machine is connected as 'build7'" in str(second.status()["error"]), "a refusal")
     assert "another machine is connected as 'build7'" in second.remuda("fleet", "status").out
     sent = [desk.send("build7/work", f"number {at}") for at in range(3)]
@@ -516,3 +524,6 @@ def test_two_machines_with_one_key_do_not_both_have_its_name(bench: FleetBench) 
         desk.until_stage(message, "acked")
     assert first.prompts("work") == [f"number {at}" for at in range(3)]
     assert not (second.remuda.home / "sessions" / "work.inbox").exists()
+    second.remuda("fleet", "leave")  # takes nothing of the other
+    desk.until_session("build7", "work")
+    desk.until_host("build7")

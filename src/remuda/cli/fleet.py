@@ -398,6 +398,7 @@ def status(as_json: bool) -> None:
     else:
         fields.append(("hub", style(f"{document['url']} not connected for {ago}", fg="red")))
         fields.append(("why", str(document["error"] or "it does not answer")))
+    fields += [("problem", f"{name}: {why}") for name, why in sorted(document.get("problems", {}).items())]
     if document.get("events_waiting"):
         fields.append(("to report", f"{document['events_waiting']} events that the hub has not got"))
     print_fields(fields)

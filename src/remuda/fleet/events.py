@@ -8,6 +8,7 @@ that a host gives to each of its events makes the follower ignore it too, howeve
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import secrets
@@ -25,7 +26,8 @@ from remuda.untrusted import BadJson, bounded, dump_json, finite, parse_object
 
 from . import subjects
 from .exchange import cut
-from .hub import REDELIVERED_SECONDS, Hub, Taken
+from .hub import REDELIVERED_SECONDS, Hub
+from .hub_types import Taken
 from .subjects import EVENTS
 
 log = logging.getLogger("remuda.fleet.events")
@@ -216,9 +218,10 @@ class EventFollower:
     async def run(self, hub: Hub) -> None:
         """Take events until the connection ends. Raises `HubUnreachable`."""
         self._early.clear()
-        async for some in hub.taking_many(EVENTS, hub.member.name):
-            self._early |= {one.sequence: one for one in some}
-            await self._take(hub, self._next_in_order())
+        async with contextlib.aclosing(hub.taking_many(EVENTS, hub.member.name)) as coming:
+            async for some in coming:
+                self._early |= {one.sequence: one for one in some}
+                await self._take(hub, self._next_in_order())
 
     def _next_in_order(self) -> list[Taken]:
         """Take out what comes next. Events that an earlier connection lost come again: later ones wait."""

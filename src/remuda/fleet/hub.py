@@ -12,10 +12,19 @@ import math
 import secrets
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
-from datetime import datetime
-from typing import Any, NamedTuple
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+)
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from typing import Any
 
 import nats
 import nats.errors
@@ -24,13 +33,14 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from remuda.errors import HostUnreachable, HubRefused, HubUnreachable, InputError, WaitTimeout
-from remuda.untrusted import one_line
+from remuda.untrusted import finite, one_line
 
 from . import streams, subjects
 from .hub_folder import SERVER_NAME
+from .hub_types import Outdated, Request, Stored, Taken, moment
 from .membership import Membership
 from .streams import ACK_WAIT, BATCH
-from .subjects import INBOX, NEW, KeyRecord
+from .subjects import NEW, KeyRecord
 
 log = logging.getLogger("remuda.fleet.hub")
 # nats-py logs as errors what we report ourselves, and an answer that comes after its waiter was cancelled.
@@ -46,50 +56,12 @@ _PAGE = 500
 _GONE_TTL = "1h"
 _WRONG_REVISION = 10071
 _NOT_STORED = "if it answers 'remuda fleet status', look for a full disk there, and restart 'fleet serve'"
+_NOT_PREPARED = "restart 'remuda fleet serve', or run 'remuda fleet prepare' for servers of your own"
 _FULL = (10047, 10077, 10122, 10167)
 _PULL_SECONDS = 5.0
+_NOTHING_CAME = ("404", "408")
 REDELIVERED_SECONDS = 2 * ACK_WAIT
 """What was handed out to a connection that broke was handed out again by then, if the hub still has it."""
-
-
-class Taken(NamedTuple):
-    """A message that the hub handed out. It must be settled by one of the three calls."""
-
-    subject: str
-    data: bytes
-    headers: Mapping[str, str]
-    stored_at: float
-    """By the hub's clock."""
-    ack: Callable[[], Awaitable[None]]
-    """The host has it on its disk."""
-    refuse: Callable[[], Awaitable[None]]
-    """It will never be taken."""
-    later: Callable[[float], Awaitable[None]]
-    """Hand it out again after this many seconds."""
-    attempt: int
-    """How often the hub has handed it out."""
-    token: str
-    """For `settle`, with another connection."""
-    sequence: int
-    """Its place in the stream."""
-
-
-class Stored(NamedTuple):
-    """The last value of a subject. `data` is empty if it was removed."""
-
-    subject: str
-    data: bytes
-    at: float
-    """By the hub's clock."""
-    revision: int
-
-
-class Request(NamedTuple):
-    subject: str
-    data: bytes
-    reply: str
-    headers: Mapping[str, str]
-    answer: Callable[[bytes], Awaitable[None]]
 
 
 @contextmanager
@@ -207,7 +179,11 @@ class Hub:
         try:
             with _heeding_cancellation():
                 yield
+        except nats.js.errors.NoStreamResponseError as error:
+            raise HubRefused(f"the hub has no stream for {what}", hint=_NOT_PREPARED) from error
         except nats.js.errors.APIError as error:
+            if error.code == 503 and not error.err_code:
+                raise HubRefused(f"the hub has nothing that takes {what}", hint=_NOT_PREPARED) from error
             if error.err_code in _FULL or error.code == 503:
                 text = one_line(str(error.description or error))
                 raise HubRefused(f"the hub cannot store {what}: {text}", hint="free space there") from error
@@ -228,11 +204,11 @@ class Hub:
         async with self._calling("a question about its time"):
             answer = await self._client.request(subjects.TIME, b"", timeout=ANSWER_TIMEOUT)
         took = time.monotonic() - begin
-        at = _moment(str(subjects.read(answer.data).get("ts")))
+        at = moment(str(subjects.read(answer.data).get("ts")))
         if not at:
             raise HubRefused(
                 "the hub has no streams for the fleet",
-                hint="restart 'remuda fleet serve', or run 'remuda fleet prepare' for servers of your own",
+                hint=_NOT_PREPARED,
             )
         # The hub answered at some time between. A link that stalls says little, and must not undo what a
         # quick answer showed: a request that came late would be taken for one in time.
@@ -349,19 +325,33 @@ class Hub:
             finally:
                 await subscription.unsubscribe()
 
-    async def watch(self, pattern: str, changed: Callable[[str, int], None]) -> None:
-        """Call `changed` with the subject and the revision of all that is stored, until the connection closes.
+    @asynccontextmanager
+    async def _subscribed(self, pattern: str, take: Callable[[Msg], Awaitable[None]]) -> AsyncIterator[None]:
+        async with self._calling("the subscription"):
+            subscription = await self._client.subscribe(pattern, cb=take)
+        try:
+            async with self._calling("the subscription"):
+                await self._client.flush(int(ANSWER_TIMEOUT))
+            yield
+        finally:
+            with suppress(nats.errors.Error):
+                await subscription.unsubscribe()
+
+    def watching(
+        self, pattern: str, changed: Callable[[str, int], None]
+    ) -> AbstractAsyncContextManager[None]:
+        """Call `changed` with the subject and the revision of all that is stored.
 
         Members can forge that, so it is only a reason to load.
         """
 
-        async def on_message(message: Msg) -> None:
+        async def take(message: Msg) -> None:
             revision = (message.headers or {}).get("Nats-Sequence", "")
-            changed(message.subject.removeprefix(f"{NEW}."), int(revision) if revision.isdecimal() else 0)
+            changed(
+                message.subject.removeprefix(f"{NEW}."), int(revision[:18]) if revision.isdecimal() else 0
+            )
 
-        async with self._calling("the subscription"):
-            await self._client.subscribe(f"{NEW}.{pattern}", cb=on_message)
-            await self._client.flush(int(ANSWER_TIMEOUT))
+        return self._subscribed(f"{NEW}.{pattern}", take)
 
     async def _administer(self, verb: str, document: Mapping[str, Any]) -> None:
         """Raises errors of `nats`."""
@@ -425,10 +415,12 @@ class Hub:
         async with self._calling("the packet"):
             await self._client.publish(subject, data, reply=reply)
 
-    async def answer(self, pattern: str, handle: Callable[[Request], Awaitable[None]]) -> None:
-        """Hand requests to `handle`, which must return at once, until the connection closes."""
+    def answering(
+        self, pattern: str, handle: Callable[[Request], Awaitable[None]]
+    ) -> AbstractAsyncContextManager[None]:
+        """Hand requests to `handle`, which must return at once."""
 
-        async def on_message(message: Msg) -> None:
+        async def take(message: Msg) -> None:
             async def respond(data: bytes) -> None:
                 async with self._calling("the answer"):
                     await self._client.publish(message.reply, data)
@@ -436,35 +428,42 @@ class Hub:
             headers = dict(message.headers or {})
             await handle(Request(message.subject, message.data, message.reply, headers, respond))
 
-        async with self._calling("the subscription"):
-            await self._client.subscribe(pattern, cb=on_message)
-            await self._client.flush(int(ANSWER_TIMEOUT))
+        return self._subscribed(pattern, take)
 
     # ── messages ──
 
-    def messages(self, wait: float) -> AsyncIterator[Taken | None]:
-        """Yield the messages for this host, in order, each after the last was settled.
+    async def handed_out(self) -> tuple[int, int]:
+        """Return of the queue of this host how many deliveries there were, and how many are not settled."""
+        async with self._calling("a question about messages"):
+            answer = await self._client.request(
+                subjects.queue_subject(self.member.name), b"", timeout=ANSWER_TIMEOUT
+            )
+        document = subjects.read(answer.data)
+        delivered = document.get("delivered")
+        if not isinstance(delivered, dict):
+            raise HubRefused(f"the hub has no queue for '{self.member.name}'", hint=_NOT_PREPARED)
+        return int(finite(delivered.get("consumer_seq"))), int(finite(document.get("num_ack_pending")))
 
-        Yields None when there was none for `wait` seconds.
-        """
-        return self.taking(INBOX, self.member.name, wait)
-
-    async def taking(self, stream: str, consumer: str, wait: float) -> AsyncIterator[Taken | None]:
-        """Yield what a consumer of the hub hands out, one at a time; None when that was nothing."""
+    async def taking(self, stream: str, consumer: str, wait: float) -> AsyncGenerator[Taken | None, None]:
+        """Yield what a queue of the hub hands out, one at a time; None when that was nothing for a while."""
         async with self._calling("the subscription"):
             queue = await self._jetstream.pull_subscribe_bind(consumer=consumer, stream=stream)
-        while True:
-            try:
-                async with self._calling("a question for messages"):
-                    (message,) = await queue.fetch(1, timeout=wait)
-            except HubUnreachable as error:
-                if isinstance(error.__cause__, TimeoutError) and not self.closed.is_set():
-                    yield None
-                    continue
-                raise
-            yield self._taken(message)
+        try:
+            while True:
+                try:
+                    async with self._calling("a question for messages"):
+                        (message,) = await queue.fetch(1, timeout=wait)
+                except HubUnreachable as error:
+                    if isinstance(error.__cause__, TimeoutError) and not self.closed.is_set():
+                        yield None
+                        continue
+                    raise
+                yield self._taken(message)
+        finally:
+            with suppress(nats.errors.Error):
+                await queue.unsubscribe()
 
-    async def taking_many(self, stream: str, consumer: str) -> AsyncIterator[list[Taken]]:
+    async def taking_many(self, stream: str, consumer: str) -> AsyncGenerator[list[Taken], None]:
         """Yield what a consumer of the hub hands out, as soon as it is there: all that has come since.
 
         Those that a broken connection took with it come again after `ACK_WAIT`, and later ones before them.
@@ -491,10 +490,15 @@ class Hub:
                 arrived.clear()
                 # One with a status says that this question is over.
                 taken = [self._taken(one) for one in came if "Status" not in (one.headers or {})]
-                left = left - len(taken) if len(taken) == len(came) else 0
+                over = [one.headers or {} for one in came if "Status" in (one.headers or {})]
+                left = left - len(taken) if not over else 0
                 came.clear()
                 if taken:
                     yield taken
+                for one in over:
+                    if one["Status"] not in _NOTHING_CAME:
+                        why = one_line(str(one.get("Description") or one["Status"]))
+                        raise HubRefused(f"the hub hands out nothing: {why}", hint=_NOT_PREPARED)
         finally:
             with suppress(nats.errors.Error):
                 await subscription.unsubscribe()
@@ -504,6 +508,12 @@ class Hub:
         async with self._calling("the acknowledgement"):
             for one in taken:
                 await self._client.publish(one.token, b"+ACK")
+
+    async def extend(self, taken: Iterable[Taken]) -> None:
+        """Keep them for longer, without waiting for the hub."""
+        async with self._calling("the acknowledgement"):
+            for one in taken:
+                await self._client.publish(one.token, b"+WPI")
 
     async def settle(self, token: str, word: bytes) -> None:
         """Acknowledge what was handed out (+ACK), or keep it for longer (+WPI); waits until that is done."""
@@ -525,12 +535,12 @@ class Hub:
 
         headers, known = dict(message.headers or {}), message.metadata
         at, attempt, place = known.timestamp.timestamp(), int(known.num_delivered), int(known.sequence.stream)
-        settling = (ack, refuse, later)
-        return Taken(message.subject, message.data, headers, at, *settling, attempt, message.reply, place)
+        settling, numbers = (ack, refuse, later), (place, int(known.sequence.consumer))
+        return Taken(message.subject, message.data, headers, at, *settling, attempt, message.reply, *numbers)
 
 
-class Outdated(Exception):
-    """Another value was stored first."""
+Part = tuple[str, Callable[[Hub], Coroutine[Any, Any, None]]]
+"""What a member does on a connection, with its name for people."""
 
 
 def _tls(ca: str) -> ssl.SSLContext:
@@ -548,17 +558,8 @@ def _stored(message: Msg) -> Stored | None:
     if subject is None or revision is None:
         return None
     gone = "KV-Operation" in headers or "Nats-Marker-Reason" in headers
-    at = _moment(headers.get("Nats-Time-Stamp", ""))
+    at = moment(headers.get("Nats-Time-Stamp", ""))
     return Stored(subject, b"" if gone else message.data, at, int(revision))
-
-
-def _moment(text: str) -> float:
-    """Read a date of the server, which has nanoseconds; 0 if it is none."""
-    whole, _, fraction = text.removesuffix("Z").partition(".")
-    try:
-        return datetime.fromisoformat(f"{whole}+00:00").timestamp() + float(f"0.{fraction or 0}")
-    except ValueError:
-        return 0.0
 
 
 # ── by the administrator ──

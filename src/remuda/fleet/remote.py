@@ -27,8 +27,9 @@ from remuda.names import did_you_mean
 from remuda.untrusted import finite, one_line
 
 from . import exchange, subjects
-from .host import LEASE
-from .hub import Hub, Stored
+from .held_name import LEASE
+from .hub import Hub
+from .hub_types import Stored
 from .journal import SentMessages
 from .streams import KEPT_SECONDS
 from .subjects import HOSTS, RECEIPT, SESSIONS, Role
@@ -80,17 +81,19 @@ class RemoteHosts:
             return
         self._announced.clear()
         try:
-            for pattern in ("$KV.hosts.*", "$KV.sessions.*.*"):
-                await hub.watch(pattern, self._announce)
-            await hub.watch("rc.*.*", self._hear_receipt)
-            while True:
-                await self._load(hub)
-                self._hub = hub
-                self.is_loaded.set()
-                await self._bounce_expired(hub)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_RELOAD_INTERVAL):
-                        await self._follow(hub)
+            async with (
+                hub.watching("$KV.hosts.*", self._announce),
+                hub.watching("$KV.sessions.*.*", self._announce),
+                hub.watching("rc.*.*", self._hear_receipt),
+            ):
+                while True:
+                    await self._load(hub)
+                    self._hub = hub
+                    self.is_loaded.set()
+                    await self._bounce_expired(hub)
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(_RELOAD_INTERVAL):
+                            await self._follow(hub)
         finally:
             self._hub = None
             self.is_loaded.clear()

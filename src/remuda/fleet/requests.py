@@ -32,7 +32,8 @@ from remuda.paths import private_folder
 from remuda.untrusted import BadJson, as_objects, dump_json, finite, one_line, parse_object
 
 from . import subjects
-from .hub import Hub, Request
+from .hub import Hub
+from .hub_types import Request
 from .subjects import Role
 
 log = logging.getLogger("remuda.fleet.requests")
@@ -205,14 +206,14 @@ class SentRequests:
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
-        await hub.answer(f"fl.{hub.member.name}.*.*", handle)
-        for request in list(self._requests.values()):
-            if request.document["state"] == "queued":
-                await self._publish(hub, request)
         try:
-            while True:
-                await self._upkeep()
-                await asyncio.sleep(_UPKEEP_INTERVAL)
+            async with hub.answering(f"fl.{hub.member.name}.*.*", handle):
+                for request in list(self._requests.values()):
+                    if request.document["state"] == "queued":
+                        await self._publish(hub, request)
+                while True:
+                    await self._upkeep()
+                    await asyncio.sleep(_UPKEEP_INTERVAL)
         finally:
             for task in tasks:
                 task.cancel()

@@ -1,12 +1,12 @@
 """What the hub stores: its streams, and a queue in them for each key. Pure.
 
-They are in an account of their own, `FLEET`, and the keys in another one, `MEMBERS`. The server writes answers to
-whatever subject a client names, without asking for its rights. In one account such an answer, or a copy of a
-stored value, was stored in the place of another host's session. Now it stays among the members, where nothing is
-stored: what one of them publishes comes to the streams only through an import, and an answer does not.
+They are in an account of their own, `FLEET`, and the keys in another one, `MEMBERS`. The server writes
+answers to whatever subject a client names, without asking for its rights. In one account such an answer, or
+a copy of a stored value, was stored in the place of another host's session. Now it stays among the members,
+where nothing is stored. What a member publishes comes to the streams through an import; an answer does not.
 
-A value that was stored is announced to the members at `new.SUBJECT`, without its content. Anyone can forge that,
-so it only says what to load again.
+A value that was stored is announced to the members at `new.SUBJECT`, without its content. Anyone can forge
+that, so it only says what to load again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _DEDUP_SECONDS = 600
 _MAX_STREAM_BYTES = 1 << 30
 ACK_WAIT = 10.0
 BATCH = 256
-"""Events that one who follows may have without having acknowledged them."""
+"""Messages or events that a member may have without having acknowledged them. It puts them in order."""
 _SHARED_LEASE = 30.0
 _ANSWER_SECONDS = "30s"
 """How long the server remembers where an answer goes."""
@@ -57,12 +57,13 @@ _SUBJECTS = {
 }
 _RENAMED = {f"$JS.API.STREAM.INFO.{HOSTS}": TIME, f"$JS.API.CONSUMER.INFO.{INBOX}.*": queue_subject("*")}
 """In an account without streams the server answers these itself, that there are none."""
-_ONE_ANSWER = (*_SUBJECTS.values(), *_RENAMED, "$JS.ACK.>")
+_MEMBERS = "$KV.members.*"
+_ONE_ANSWER = (*_SUBJECTS.values(), _MEMBERS, *_RENAMED, "$JS.ACK.>")
 _MANY_ANSWERS = ("$JS.API.CONSUMER.MSG.NEXT.*.*", "$JS.API.DIRECT.GET.>")
 
 
 def server_config(keys: Iterable[KeyRecord], admin: str, settings: Mapping[str, Any]) -> bytes:
-    """Return the configuration of nats-server, which reads JSON. `admin` may do everything with the streams."""
+    """Return the configuration of nats-server, which reads JSON. `admin` may do all with the streams."""
     return write(
         {
             "server_name": "remuda-hub",
@@ -125,7 +126,7 @@ def streams(replicas: int) -> Iterator[Document]:
         announced = {"src": subject, "dest": _announced(subject), "headers_only": True}
         yield {
             "name": name,
-            "subjects": [subject],
+            "subjects": [subject, _MEMBERS] if name == HOSTS else [subject],
             "storage": "file",
             "retention": "limits",
             "max_bytes": _MAX_STREAM_BYTES,
@@ -145,7 +146,7 @@ def consumers(keys: Iterable[KeyRecord]) -> Iterator[tuple[str, Document]]:
         if Role.HOST in key.roles:
             yield INBOX, _consumer(key.name, f"in.{key.name}.>")
         if {Role.OPERATOR, Role.VIEWER} & set(key.roles):
-            yield EVENTS, {**_consumer(key.name, _SUBJECTS[EVENTS]), "max_ack_pending": BATCH}
+            yield EVENTS, _consumer(key.name, _SUBJECTS[EVENTS])
 
 
 def _consumer(name: str, subject: str) -> Document:
@@ -157,7 +158,7 @@ def _consumer(name: str, subject: str) -> Document:
         "deliver_policy": "all",
         "replay_policy": "instant",
         "ack_wait": _nanoseconds(ACK_WAIT),
-        "max_ack_pending": 1,  # keeps the order
+        "max_ack_pending": BATCH,
         "max_deliver": -1,
     }
 

@@ -5,6 +5,7 @@
     fl.SENDER.REQUEST.HOST           a host claims a request, gets its payload, reports events and the end
     rc.HOST.MESSAGE                  stream RECEIPT: how far a message got; the last one counts
     $KV.hosts.HOST                   stream KV_hosts: which machine has this name; renewed by its revision
+    $KV.members.NAME                 the same for a machine that is no host
     $KV.sessions.HOST.SESSION        stream KV_sessions: a session with its waiting item; written on change
     $KV.accounts.HOST.ACCOUNT        stream KV_accounts: a limit that HOST met; goes when the limit ends
     ev.HOST.SESSION                  stream EVENTS: what happened there, in order; kept for a week
@@ -82,15 +83,14 @@ def check_host(name: str) -> str:
 
 def rights(name: str, roles: Iterable[Role]) -> Rights:
     """Return what a key may publish and subscribe to."""
-    publish = [TIME]
-    subscribe = [f"{reply_prefix(name)}.>", f"an.{name}.*.*"]
     roles = set(roles)
+    own = name_subject(name, roles)
+    publish = [TIME, own, f"$JS.API.DIRECT.GET.{HOSTS}.{own}"]
+    subscribe = [f"{reply_prefix(name)}.>", f"an.{name}.*.*"]
     if Role.HOST in roles:
         publish += [
             f"rc.{name}.*",
-            f"$KV.hosts.{name}",
             f"$KV.sessions.{name}.*",
-            f"$JS.API.DIRECT.GET.{HOSTS}.$KV.hosts.{name}",
             # No right to create a consumer: it could deliver to any subject, also to those of others.
             f"$JS.API.CONSUMER.MSG.NEXT.{INBOX}.{name}",
             f"$JS.ACK.{INBOX}.{name}.>",
@@ -165,6 +165,11 @@ def host_subject(host: str) -> str:
     return f"$KV.hosts.{host}"
 
 
+def name_subject(name: str, roles: Iterable[Role]) -> str:
+    """Return where the machine that has a name is stored. Only hosts are listed."""
+    return host_subject(name) if Role.HOST in set(roles) else f"$KV.members.{name}"
+
+
 def session_subject(host: str, session: str) -> str:
     return f"$KV.sessions.{host}.{encode(session)}"
 
@@ -237,4 +242,3 @@ class KeyRecord(NamedTuple):
     name: str
     public: str
     roles: tuple[Role, ...]
-

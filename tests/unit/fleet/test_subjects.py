@@ -87,6 +87,8 @@ def test_a_key_reports_only_as_its_own_host(name: str, other: str, roles: set[Ro
             subjects.work_subject(other, text, host),
         ):
             assert may_publish(name, roles, subject) is own, subject
+        holds = host == name and Role.HOST not in roles
+        assert may_publish(name, roles, f"$KV.members.{host}") is holds
         follows = host == name and bool(roles & {Role.OPERATOR, Role.VIEWER})
         for subject in (f"$JS.API.CONSUMER.MSG.NEXT.EVENTS.{host}", f"$JS.ACK.EVENTS.{host}.1.2.3.4.5"):
             assert may_publish(name, roles, subject) is follows, subject
