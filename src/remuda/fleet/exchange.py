@@ -33,6 +33,8 @@ MESSAGE_OPTIONS: dict[str, tuple[type, ...]] = {
     "literal": (bool,),
 }
 _TEXT = 2000
+_LATEST = 1e10
+"""In the year 2286."""
 _DETAIL_BYTES = 8000
 _ANSWER = 1 << 18
 _STEPS = 100
@@ -362,4 +364,16 @@ def _move(document: dict[str, Any], names: tuple[str, ...], by: float) -> None:
     for name in names:
         value = document.get(name)
         if isinstance(value, int | float) and not isinstance(value, bool) and value:
-            document[name] = value + by
+            document[name] = moment(value + by)
+
+
+def moment(value: Any) -> float:
+    """Return a time from outside; 0 for what no clock shows, which could not be printed."""
+    seconds = finite(value)
+    return seconds if 0 <= seconds < _LATEST else 0.0
+
+
+def skew(value: Any) -> float:
+    """Return how far another machine says that a clock is ahead; 0 for what no clock can be."""
+    seconds = finite(value)
+    return seconds if abs(seconds) < _LATEST else 0.0

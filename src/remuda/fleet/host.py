@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from remuda.boss.folder import BossFolder
 from remuda.boss.http.queue_routes import item_document, session_document
 from remuda.boss.ports import BossParts
 from remuda.errors import (
+    BadName,
     FolderUnusable,
     HubRefused,
     HubUnreachable,
@@ -119,7 +120,8 @@ class FleetHost:
     async def leave(self, hub: Hub) -> None:
         """Take the sessions of this host from the hub."""
         for key in (keys := list(self._shown)):
-            await hub.remove(subjects.session_subject(hub.member.name, key))
+            with suppress(BadName):
+                await hub.remove(subjects.session_subject(hub.member.name, key))
         self._shown.update({}, keys)
 
     # ── changes of this boss ──
@@ -183,7 +185,10 @@ class FleetHost:
             item = service.item_of(session.id)
             if session.replaced_by is None and (session.ended is None or item is not None):
                 known = self._values.get(session.id) if session.id not in changed else None
-                documents[session.id] = known or self._document(session, item)
+                try:
+                    documents[session.id] = known or self._document(session, item)
+                except (ValueError, RecursionError) as error:  # the others are shown
+                    log.warning("session %s cannot be shown: %s", session.id[:80], one_line(str(error)))
         return documents
 
     def _document(self, session: Session, item: Item | None) -> bytes:
@@ -199,15 +204,22 @@ class FleetHost:
         changed = [key for key, value in documents.items() if self._values.get(key) != value]
         for begin in range(0, len(changed), _AT_ONCE):
             keys = changed[begin : begin + _AT_ONCE]
-            await asyncio.gather(
-                *(hub.store(subjects.session_subject(name, key), documents[key]) for key in keys)
-            )
+            await asyncio.gather(*(self._store(hub, key, documents[key]) for key in keys))
             self._values |= {key: documents[key] for key in keys}
         gone = [key for key in self._shown if key not in documents]
         for key in gone:
-            await hub.remove(subjects.session_subject(name, key))
+            with suppress(BadName):
+                await hub.remove(subjects.session_subject(name, key))
             self._values.pop(key, None)
         self._shown.update({}, gone)
+
+    async def _store(self, hub: Hub, key: str, document: bytes) -> None:
+        try:
+            await hub.store(subjects.session_subject(hub.member.name, key), document)
+        except (HubRefused, HubUnreachable):
+            raise
+        except RemudaError as error:  # the others are shown
+            log.warning("session %s cannot be shown: %s", key[:80], one_line(str(error)))
 
     # ── messages ──
 
@@ -240,7 +252,7 @@ class FleetHost:
                 for one in sorted(early, key=lambda one: one.sequence):
                     await self._take(hub, one, waiting)
                 early.clear()
-                while sum(len(one.taken.data) for some in waiting.values() for one in some) > _MOST_WAITING:
+                while _size(waiting) > _MOST_WAITING:  # noqa: ASYNC110  # looked at after each try
                     await asyncio.sleep(_RETRY_DELAY)
 
     async def _take(self, hub: Hub, taken: Taken, waiting: dict[str, list[_Waiting]]) -> None:
@@ -415,6 +427,10 @@ class _Waiting:
 
     message: FleetMessage
     taken: Taken
+
+
+def _size(waiting: dict[str, list[_Waiting]]) -> int:
+    return sum(len(one.taken.data) for some in waiting.values() for one in some)
 
 
 class _Repeated(Exception):

@@ -31,6 +31,7 @@ import nats.errors
 import nats.js.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.js import api
 
 from remuda.errors import HostUnreachable, HubRefused, HubUnreachable, InputError, WaitTimeout
 from remuda.untrusted import finite, one_line
@@ -39,7 +40,7 @@ from . import streams, subjects
 from .hub_folder import SERVER_NAME
 from .hub_types import Outdated, Request, Stored, Taken, moment
 from .membership import Membership
-from .streams import ACK_WAIT, BATCH
+from .streams import ACK_WAIT, BATCH, MAX_STREAM_BYTES
 from .subjects import NEW, KeyRecord
 
 log = logging.getLogger("remuda.fleet.hub")
@@ -50,11 +51,13 @@ logging.getLogger("asyncio").addFilter(lambda record: "eof_received" not in str(
 
 CONNECT_TIMEOUT = 5
 ANSWER_TIMEOUT = 5.0
+_FIRST_TRY = 2.0
 _CLOSE_TIMEOUT = 1.0
 _PING_INTERVAL = 5
 _PAGE = 500
 _GONE_TTL = "1h"
 _WRONG_REVISION = 10071
+_TOO_LARGE = 10054
 _NOT_STORED = "if it answers 'remuda fleet status', look for a full disk there, and restart 'fleet serve'"
 _NOT_PREPARED = "restart 'remuda fleet serve', or run 'remuda fleet prepare' for servers of your own"
 _FULL = (10047, 10077, 10122, 10167)
@@ -182,6 +185,8 @@ class Hub:
         except nats.js.errors.NoStreamResponseError as error:
             raise HubRefused(f"the hub has no stream for {what}", hint=_NOT_PREPARED) from error
         except nats.js.errors.APIError as error:
+            if error.err_code == _TOO_LARGE:
+                raise InputError(f"{what} is larger than the hub stores there") from error
             if error.code == 503 and not error.err_code:
                 raise HubRefused(f"the hub has nothing that takes {what}", hint=_NOT_PREPARED) from error
             if error.err_code in _FULL or error.code == 503:
@@ -245,7 +250,7 @@ class Hub:
             headers["Nats-TTL"] = f"{max(1, math.ceil(ttl))}s"
         async with self._calling("the message"):
             try:
-                stored = await self._jetstream.publish(subject, data, headers=headers or None)
+                stored = await self._publish_twice(subject, data, headers)
             except nats.js.errors.APIError as error:
                 if error.err_code == _WRONG_REVISION:
                     raise Outdated(subject) from error
@@ -257,6 +262,21 @@ class Hub:
                     hint=_NOT_STORED,
                 ) from error
         return int(stored.seq)
+
+    async def _publish_twice(self, subject: str, data: bytes, headers: dict[str, str]) -> api.PubAck:
+        """Publish, and again if there is no answer: a server that reads its keys again forgets where it goes."""
+        try:
+            return await self._jetstream.publish(subject, data, _FIRST_TRY, headers=headers or None)
+        except nats.errors.TimeoutError:
+            if self.closed.is_set():
+                raise
+        try:
+            again = ANSWER_TIMEOUT - _FIRST_TRY
+            return await self._jetstream.publish(subject, data, again, headers=headers or None)
+        except nats.js.errors.APIError as error:
+            if error.err_code == _WRONG_REVISION:  # of the first one, perhaps
+                raise nats.errors.TimeoutError from error
+            raise
 
     async def remove(self, subject: str) -> None:
         """Mark a value as removed. The mark itself goes after an hour."""
@@ -485,8 +505,14 @@ class Hub:
                         left = BATCH
                         next_one = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
                         await self._client.publish(next_one, request, reply=inbox)
-                    async with asyncio.timeout(_PULL_SECONDS + ANSWER_TIMEOUT):
+                try:
+                    async with asyncio.timeout(_PULL_SECONDS + 1.0):
                         await arrived.wait()
+                except TimeoutError:
+                    if self.closed.is_set():
+                        raise HubUnreachable("the connection to the hub was lost") from None
+                    left = 0  # a server that reads its keys again forgets what it was asked
+                    continue
                 arrived.clear()
                 # One with a status says that this question is over.
                 taken = [self._taken(one) for one in came if "Status" not in (one.headers or {})]
@@ -565,12 +591,14 @@ def _stored(message: Msg) -> Stored | None:
 # ── by the administrator ──
 
 
-async def prepare(hub: Hub, keys: Iterable[KeyRecord], replicas: int = 1) -> None:
+async def prepare(
+    hub: Hub, keys: Iterable[KeyRecord], replicas: int = 1, max_bytes: int = MAX_STREAM_BYTES
+) -> None:
     """Make the streams, or change them to what this version needs, and the queues of the keys.
 
-    `replicas` is on how many servers of a cluster each of them is.
+    `replicas` is on how many servers of a cluster each stream is, `max_bytes` how much it may hold.
     """
-    for stream in streams.streams(replicas):
+    for stream in streams.streams(replicas, max_bytes):
         name = stream["name"]
         async with hub._calling("its streams"):
             try:

@@ -185,7 +185,7 @@ class RemoteHosts:
 
     def _ahead(self, known: Mapping[str, Any]) -> float:
         """Return how far the clock of that host is ahead of ours."""
-        return (self._hub.ahead if self._hub is not None else 0.0) - finite(known.get("ahead"))
+        return (self._hub.ahead if self._hub is not None else 0.0) - exchange.skew(known.get("ahead"))
 
     def sessions(self, without: str) -> list[Document]:
         """Return the sessions of all hosts but one, with what is known of their host."""
@@ -365,7 +365,7 @@ class RemoteHosts:
         if stored is not None and stored.data:
             known = exchange.read_receipt(stored.data, host)
             by = -self._ahead(self._hosts.get(host, {}))
-            steps += [{**one, "at": finite(one.get("at")) + by} for one in known["steps"]]
+            steps += [{**one, "at": exchange.moment(finite(one.get("at")) + by)} for one in known["steps"]]
             answer = known.get("answer")
         elif sent.get("refused"):
             steps.append({"stage": "dropped", "at": steps[0]["at"], "reason": "the hub refused it"})

@@ -46,6 +46,7 @@ MAX_ATTEMPTS = 3
 _KEPT_SECONDS = 86400.0
 _LONGEST_WAIT = 60.0
 _MAX_EVENTS = 20_000
+_MAX_EVENT_BYTES = 64 << 20
 _MAX_PAYLOAD_BYTES = subjects.MAX_PAYLOAD_BYTES - 4096
 _UPKEEP_INTERVAL = 1.0
 
@@ -56,6 +57,7 @@ class SentRequest:
     def __init__(self, document: Document) -> None:
         self.document = document
         self.events: list[Document] = []
+        self._bytes = 0
         self.received = 0
         """How many events of the present attempt are among them."""
         self.heard = time.monotonic()
@@ -78,8 +80,10 @@ class SentRequest:
             self.received = begin + len(events)
 
     def add(self, *events: Document) -> None:
-        if len(self.events) + len(events) <= _MAX_EVENTS:
+        size = len(dump_json(events))
+        if len(self.events) + len(events) <= _MAX_EVENTS and self._bytes + size <= _MAX_EVENT_BYTES:
             self.events += events
+            self._bytes += size
         self.touch()
 
     def touch(self) -> None:

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from remuda.errors import FolderUnusable
+
 from .subjects import (
     ACCOUNTS,
     EVENTS,
@@ -40,7 +42,12 @@ message that is delivered again was always known there."""
 _RECEIPT_SECONDS = 14 * 86400
 _EVENT_SECONDS = 7 * 86400
 _DEDUP_SECONDS = 600
-_MAX_STREAM_BYTES = 1 << 30
+MAX_STREAM_BYTES = 1 << 30
+_LEAST_STREAM_BYTES = 2 * MAX_PAYLOAD_BYTES
+_SMALL = 64 << 10
+_MAX_SESSION_BYTES = 1 << 20
+"""Several times what a host of ours stores. The server ends the connection of a client that lags by 64 MiB,
+which few large events of one host could do to all who follow."""
 ACK_WAIT = 10.0
 BATCH = 256
 """Messages or events that a member may have without having acknowledged them. It puts them in order."""
@@ -107,18 +114,33 @@ def _user(key: KeyRecord) -> Document:
     return {"nkey": key.public, "permissions": permissions}
 
 
-def streams(replicas: int) -> Iterator[Document]:
+def stream_bytes(disk_bytes: int) -> int:
+    """Return how much each stream may hold on a disk with that much room, of which a quarter stays free.
+
+    Raises `FolderUnusable` for one that is too small.
+    """
+    share = disk_bytes * 3 // 4 // len(_SUBJECTS)
+    if share < _LEAST_STREAM_BYTES:
+        needed = _LEAST_STREAM_BYTES * len(_SUBJECTS) * 4 // 3
+        raise FolderUnusable(
+            f"the disk has room for {disk_bytes >> 20} MiB, and the hub needs {needed >> 20}",
+            hint="free space, or put REMUDA_HOME on another disk",
+        )
+    return min(share, MAX_STREAM_BYTES)
+
+
+def streams(replicas: int, max_bytes: int = MAX_STREAM_BYTES) -> Iterator[Document]:
     """Yield the configuration of each stream. `replicas` is on how many servers of a cluster it is."""
     last = {"max_msgs_per_subject": 1, "allow_direct": True}
     values = {**last, "allow_msg_ttl": True, "deny_delete": True}
     particular: dict[str, Document] = {
         INBOX: {"retention": "workqueue", "discard": "new", "max_age": _nanoseconds(KEPT_SECONDS)},
         RECEIPT: {**last, "discard": "old", "max_age": _nanoseconds(_RECEIPT_SECONDS)},
-        HOSTS: {**values, "discard": "new"},
-        SESSIONS: {**values, "discard": "new"},
-        ACCOUNTS: {**values, "discard": "old"},
+        HOSTS: {**values, "discard": "new", "max_msg_size": _SMALL},
+        SESSIONS: {**values, "discard": "new", "max_msg_size": _MAX_SESSION_BYTES},
+        ACCOUNTS: {**values, "discard": "old", "max_msg_size": _SMALL},
         # A host that publishes more than fits makes others miss old events; it never blocks them.
-        EVENTS: {"discard": "old", "max_age": _nanoseconds(_EVENT_SECONDS)},
+        EVENTS: {"discard": "old", "max_age": _nanoseconds(_EVENT_SECONDS), "max_msg_size": _SMALL},
     }
     for name, own in particular.items():
         subject = _SUBJECTS[name]
@@ -129,7 +151,7 @@ def streams(replicas: int) -> Iterator[Document]:
             "subjects": [subject, _MEMBERS] if name == HOSTS else [subject],
             "storage": "file",
             "retention": "limits",
-            "max_bytes": _MAX_STREAM_BYTES,
+            "max_bytes": max_bytes,
             "duplicate_window": _nanoseconds(_DEDUP_SECONDS),
             "num_replicas": replicas,
             **({"republish": announced} if is_announced else {}),
