@@ -279,7 +279,7 @@ def test_answers_and_copies_of_the_server_take_the_place_of_nothing(
         "INBOX": f"in.{victim}.s.m1.desk",
     }
     targets = [one for place in places.values() for one in (place, f"new.{place}")]
-    truth = json.dumps({"session": {"id": "s", "name": "true"}, "item": None}).encode()
+    truth = json.dumps({"session": {"id": "s", "name": "true", "agent_state": "idle"}}).encode()
     lie = truth.replace(b"true", b"lie!")
     asked = [f"$KV.sessions.{name}.s", f"$KV.hosts.{name}", f"rc.{name}.x", f"ev.{name}.s"]
     asked += [f"$KV.accounts.{name}.a", "hub.time", f"hub.queue.{name}", f"in.{name}.s.m1.{name}"]
@@ -413,6 +413,22 @@ def test_a_link_that_stalls_does_not_move_the_clock(hub: HubMachine) -> None:
             relay.mend()
             assert await measuring > 1.0
             assert abs(connection.ahead) <= error + 0.1  # both have the same clock
+            await connection.close()
+
+    asyncio.run(attempt())
+
+
+def test_a_dead_link_is_noticed_before_the_library_does(hub: HubMachine) -> None:
+    path = hub.new_key("stalled", "host")
+
+    async def attempt() -> None:
+        with closing(Relay(hub.port)) as relay:
+            connection = await Hub.connect(Membership(read_key(path), relay.url, "machine"))
+            relay.stall()
+            with pytest.raises(HubUnreachable):
+                await connection.until_lost()
+            assert connection._client.is_connected
+            assert connection.closed.is_set()
             await connection.close()
 
     asyncio.run(attempt())

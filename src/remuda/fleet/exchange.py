@@ -335,6 +335,9 @@ _ITEM_KINDS: dict[str, tuple[type, ...]] = {
 }
 
 
+_OF_AN_ITEM = ("id", "session_id", "reason", "since")
+
+
 def read_session(data: bytes, ahead: float) -> dict[str, Any]:
     """Read a session of another host, with times of this one. `ahead`: how far that clock is ahead.
 
@@ -342,18 +345,25 @@ def read_session(data: bytes, ahead: float) -> dict[str, Any]:
     """
     document = subjects.read(data)
     session, item = document.get("session"), document.get("item")
-    if not isinstance(session, dict) or session.get("id") is None or not _is_of(_KINDS, session):
+    if not isinstance(session, dict) or not _is_of(_KINDS, session, needed=("id", "agent_state")):
         raise RemoteProtocolError("the hub has a session that cannot be read")
-    if item is not None and (not isinstance(item, dict) or not _is_of(_ITEM_KINDS, item)):
+    if item is not None and (not isinstance(item, dict) or not _is_of(_ITEM_KINDS, item, needed=_OF_AN_ITEM)):
         raise RemoteProtocolError("the hub has a queue item that cannot be read")
+    # Every field is there for those who show it, whatever version wrote it.
+    session = {**dict.fromkeys(_KINDS), "since": 0.0, "degraded": [], **session}
+    item = {**dict.fromkeys(_ITEM_KINDS), "detail": {}, "cut": [], **item} if item is not None else None
     _move(session, _SESSION_TIMES, -ahead)
     if item is not None:
         _move(item, _ITEM_TIMES, -ahead)
     return {"session": session, "item": item}
 
 
-def _is_of(kinds: Mapping[str, tuple[type, ...]], document: Mapping[str, Any]) -> bool:
-    """Whether each field that is there and not null has one of its kinds."""
+def _is_of(
+    kinds: Mapping[str, tuple[type, ...]], document: Mapping[str, Any], *, needed: tuple[str, ...]
+) -> bool:
+    """Whether each field that is there and not null has one of its kinds, and those that are needed are."""
+    if any(document.get(name) is None for name in needed):
+        return False
     values = ((document.get(name), some) for name, some in kinds.items())
     return all(
         value is None or (type(value) is not bool and isinstance(value, some)) for value, some in values

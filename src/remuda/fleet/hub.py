@@ -20,10 +20,9 @@ from collections.abc import (
     Collection,
     Coroutine,
     Iterable,
-    Iterator,
     Mapping,
 )
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
 import nats
@@ -34,6 +33,7 @@ from nats.aio.msg import Msg
 from nats.js import api
 
 from remuda.errors import HostUnreachable, HubRefused, HubUnreachable, InputError, WaitTimeout
+from remuda.tasks import heeding_cancellation
 from remuda.untrusted import finite, one_line
 
 from . import streams, subjects
@@ -67,26 +67,9 @@ REDELIVERED_SECONDS = 2 * ACK_WAIT
 """What was handed out to a connection that broke was handed out again by then, if the hub still has it."""
 
 
-@contextmanager
-def _heeding_cancellation() -> Iterator[None]:
-    """Raise `CancelledError` at the end if the task was cancelled inside.
-
-    nats-py waits with `wait_for`, which on Python 3.11 loses a cancellation that comes with the answer, and
-    it drops one that comes while it ends its own tasks. Then a boss that left the fleet never ended.
-    """
-    task = asyncio.current_task()
-    assert task is not None
-    before = task.cancelling()
-    try:
-        yield
-    finally:
-        if task.cancelling() > before:
-            raise asyncio.CancelledError
-
-
 async def _close(client: Client) -> None:
     try:
-        with _heeding_cancellation():
+        with heeding_cancellation():
             # It sends what waits, also on a dead link, and for a handshake that was cut it waits for ever.
             async with asyncio.timeout(_CLOSE_TIMEOUT):
                 await client.close()
@@ -122,7 +105,7 @@ class Hub:
     async def _connect(cls, member: Membership, url: str) -> Hub:
         client, closed = Client(), asyncio.Event()
         try:
-            with _heeding_cancellation():
+            with heeding_cancellation():
                 await cls._open(client, member, url, closed)
         except BaseException:
             await _close(client)
@@ -180,7 +163,7 @@ class Hub:
     @asynccontextmanager
     async def _calling(self, what: str) -> AsyncIterator[None]:
         try:
-            with _heeding_cancellation():
+            with heeding_cancellation():
                 yield
         except nats.js.errors.NoStreamResponseError as error:
             raise HubRefused(f"the hub has no stream for {what}", hint=_NOT_PREPARED) from error
@@ -221,6 +204,22 @@ class Hub:
         known = (earliest + latest) / 2 if self._ahead is None else self._ahead
         self._ahead = min(max(known, earliest), latest)
         return took
+
+    async def until_lost(self) -> None:
+        """Raise `HubUnreachable` when the connection is closed, or the hub does not answer.
+
+        nats-py may take 50 s until it says so: it waits for three of its pings, and asyncio 30 s for TLS to end.
+        """
+        while not self.closed.is_set():
+            try:
+                await self.measure()
+            except HubUnreachable:
+                self.closed.set()
+                raise
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_PING_INTERVAL):
+                    await self.closed.wait()
+        raise HubUnreachable(f"the connection to the hub at {self.member.url} was lost")
 
     @property
     def ahead(self) -> float:
@@ -264,7 +263,7 @@ class Hub:
         return int(stored.seq)
 
     async def _publish_twice(self, subject: str, data: bytes, headers: dict[str, str]) -> api.PubAck:
-        """Publish, and again if there is no answer: a server that reads its keys again forgets where it goes."""
+        """Publish, and again without an answer: a server that reads its keys again forgets where it goes."""
         try:
             return await self._jetstream.publish(subject, data, _FIRST_TRY, headers=headers or None)
         except nats.errors.TimeoutError:
@@ -375,9 +374,8 @@ class Hub:
 
     async def _administer(self, verb: str, document: Mapping[str, Any]) -> None:
         """Raises errors of `nats`."""
-        answer = await self._client.request(
-            f"$JS.API.{verb}", subjects.write(document), timeout=ANSWER_TIMEOUT
-        )
+        asked = subjects.write(document)
+        answer = await self._client.request(f"$JS.API.{verb}", asked, timeout=ANSWER_TIMEOUT)
         if isinstance(error := subjects.read(answer.data).get("error"), dict):
             nats.js.errors.APIError.from_error(error)
 

@@ -20,7 +20,7 @@ from remuda.pool.pool_connection import default_socket
 from .account_limits import AccountLimits
 from .changes import FleetChanges
 from .events import EventFollower, EventReporter
-from .held_name import RENEW_INTERVAL, HeldName
+from .held_name import HeldName
 from .host import FleetHost
 from .hub import Hub, Part
 from .membership import Membership, load_membership, member_file
@@ -129,7 +129,7 @@ class FleetMember:
             await hub.measure()
             await self._name.claim(hub)
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._until_closed(hub))
+                tasks.create_task(hub.until_lost())
                 tasks.create_task(self._name.renew_forever(hub))
                 for part in self._parts():
                     tasks.create_task(self._keep_up(hub, *part))
@@ -166,15 +166,6 @@ class FleetMember:
                 return
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
-
-    async def _until_closed(self, hub: Hub) -> None:
-        """Raise `HubUnreachable` when the connection is closed, or the hub does not answer."""
-        while not hub.closed.is_set():
-            await hub.measure()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(RENEW_INTERVAL):
-                    await hub.closed.wait()
-        raise HubUnreachable(f"the connection to the hub at {self._membership.url} was lost")
 
     def _note(self, error: BaseException) -> None:
         error = _readable(error, "the connection to the hub ended")
