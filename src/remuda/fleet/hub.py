@@ -38,7 +38,7 @@ from remuda.untrusted import finite, one_line
 
 from . import streams, subjects
 from .hub_folder import SERVER_NAME
-from .hub_types import Outdated, Request, Stored, Taken, moment
+from .hub_types import Outdated, Request, Stored, Taken, moment, stored_value
 from .membership import Membership
 from .streams import ACK_WAIT, BATCH, MAX_STREAM_BYTES
 from .subjects import NEW, KeyRecord
@@ -208,7 +208,7 @@ class Hub:
     async def until_lost(self) -> None:
         """Raise `HubUnreachable` when the connection is closed, or the hub does not answer.
 
-        nats-py may take 50 s until it says so: it waits for three of its pings, and asyncio 30 s for TLS to end.
+        nats-py may take 50 s until it says so: three pings, and asyncio waits 30 s for TLS to end.
         """
         while not self.closed.is_set():
             try:
@@ -289,7 +289,7 @@ class Hub:
             answer = await self._client.request(
                 f"$JS.API.DIRECT.GET.{stream}.{subject}", b"", timeout=ANSWER_TIMEOUT
             )
-        return _stored(answer)
+        return stored_value(answer.headers or {}, answer.data)
 
     async def load_last(self, stream: str, pattern: str) -> Stored | None:
         """Return the last value of the subjects that match. A host has no right to this."""
@@ -298,7 +298,7 @@ class Hub:
             answer = await self._client.request(
                 f"$JS.API.DIRECT.GET.{stream}", question, timeout=ANSWER_TIMEOUT
             )
-        return _stored(answer)
+        return stored_value(answer.headers or {}, answer.data)
 
     async def load_all(self, stream: str, pattern: str) -> list[Stored]:
         """Return the last value of every subject that matches. A host has no right to this."""
@@ -339,7 +339,7 @@ class Hub:
                             raise nats.errors.NoRespondersError
                         left = int(headers.get("Nats-Num-Pending") or 0)
                         return status == "204" and left > 0 and len(page) > count
-                    if (found := _stored(message)) is not None:
+                    if (found := stored_value(headers, message.data)) is not None:
                         page.append(found)
             finally:
                 await subscription.unsubscribe()
@@ -574,16 +574,6 @@ def _tls(ca: str) -> ssl.SSLContext:
         raise HubRefused(
             "the certificate in the key file cannot be read", hint="get a new key file"
         ) from error
-
-
-def _stored(message: Msg) -> Stored | None:
-    headers = message.headers or {}
-    subject, revision = headers.get("Nats-Subject"), headers.get("Nats-Sequence")
-    if subject is None or revision is None:
-        return None
-    gone = "KV-Operation" in headers or "Nats-Marker-Reason" in headers
-    at = moment(headers.get("Nats-Time-Stamp", ""))
-    return Stored(subject, b"" if gone else message.data, at, int(revision))
 
 
 # ── by the administrator ──

@@ -60,3 +60,12 @@ def moment(text: str) -> float:
         return datetime.fromisoformat(f"{whole}+00:00").timestamp() + float(f"0.{fraction or 0}")
     except ValueError:
         return 0.0
+
+
+def stored_value(headers: Mapping[str, str], data: bytes) -> Stored | None:
+    """Read an answer with a stored value; None if there is none."""
+    subject, revision = headers.get("Nats-Subject"), headers.get("Nats-Sequence")
+    if subject is None or revision is None:
+        return None
+    gone = "KV-Operation" in headers or "Nats-Marker-Reason" in headers
+    return Stored(subject, b"" if gone else data, moment(headers.get("Nats-Time-Stamp", "")), int(revision))

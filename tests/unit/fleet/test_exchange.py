@@ -256,8 +256,8 @@ def test_long_texts_of_an_item_are_cut() -> None:
 
 @pytest.mark.parametrize("field", ["name", "since", "cwd", "agent_state", "degraded", "tokens"])
 def test_a_session_with_a_field_of_another_kind_is_refused(field: str) -> None:
+    session = {"id": "s", "agent_state": "idle", field: True}
     with pytest.raises(RemoteProtocolError):
-        session = {"id": "s", "agent_state": "idle", field: True}
         exchange.read_session(subjects.write({"session": session, "item": None}), 0.0)
 
 
