@@ -184,20 +184,26 @@ class Hub:
                 f"the hub did not answer: {one_line(str(error)) or type(error).__name__}"
             ) from error
 
+    async def _question(self, subject: str, data: bytes = b"") -> Msg:
+        """Ask the server, and again without an answer: one that reads its keys forgets where it goes."""
+        try:
+            return await self._client.request(subject, data, timeout=_FIRST_TRY)
+        except nats.errors.TimeoutError:
+            if self.closed.is_set():
+                raise
+        return await self._client.request(subject, data, timeout=ANSWER_TIMEOUT - _FIRST_TRY)
+
     # ── time ──
 
     async def measure(self) -> float:
         """Compare clocks. Returns how long the hub took to answer."""
         begin, wall = time.monotonic(), time.time()
         async with self._calling("a question about its time"):
-            answer = await self._client.request(subjects.TIME, b"", timeout=ANSWER_TIMEOUT)
+            answer = await self._question(subjects.TIME)
         took = time.monotonic() - begin
         at = moment(str(subjects.read(answer.data).get("ts")))
         if not at:
-            raise HubRefused(
-                "the hub has no streams for the fleet",
-                hint=_NOT_PREPARED,
-            )
+            raise HubRefused("the hub has no streams for the fleet", hint=_NOT_PREPARED)
         # The hub answered at some time between. A link that stalls says little, and must not undo what a
         # quick answer showed: a request that came late would be taken for one in time.
         earliest, latest = at - (wall + took), at - wall
@@ -263,7 +269,7 @@ class Hub:
         return int(stored.seq)
 
     async def _publish_twice(self, subject: str, data: bytes, headers: dict[str, str]) -> api.PubAck:
-        """Publish, and again without an answer: a server that reads its keys again forgets where it goes."""
+        """As `_question`, for what is stored."""
         try:
             return await self._jetstream.publish(subject, data, _FIRST_TRY, headers=headers or None)
         except nats.errors.TimeoutError:
@@ -286,18 +292,14 @@ class Hub:
     async def load(self, stream: str, subject: str) -> Stored | None:
         """Return the last value of one subject."""
         async with self._calling("a question"):
-            answer = await self._client.request(
-                f"$JS.API.DIRECT.GET.{stream}.{subject}", b"", timeout=ANSWER_TIMEOUT
-            )
+            answer = await self._question(f"$JS.API.DIRECT.GET.{stream}.{subject}")
         return stored_value(answer.headers or {}, answer.data)
 
     async def load_last(self, stream: str, pattern: str) -> Stored | None:
         """Return the last value of the subjects that match. A host has no right to this."""
-        question = subjects.write({"last_by_subj": pattern})
         async with self._calling("a question"):
-            answer = await self._client.request(
-                f"$JS.API.DIRECT.GET.{stream}", question, timeout=ANSWER_TIMEOUT
-            )
+            asked = subjects.write({"last_by_subj": pattern})
+            answer = await self._question(f"$JS.API.DIRECT.GET.{stream}", asked)
         return stored_value(answer.headers or {}, answer.data)
 
     async def load_all(self, stream: str, pattern: str) -> list[Stored]:
@@ -453,9 +455,7 @@ class Hub:
     async def handed_out(self) -> tuple[int, int]:
         """Return of the queue of this host how many deliveries there were, and how many are not settled."""
         async with self._calling("a question about messages"):
-            answer = await self._client.request(
-                subjects.queue_subject(self.member.name), b"", timeout=ANSWER_TIMEOUT
-            )
+            answer = await self._question(subjects.queue_subject(self.member.name))
         document = subjects.read(answer.data)
         delivered = document.get("delivered")
         if not isinstance(delivered, dict):
