@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from remuda.errors import InputError
 from remuda.fleet import events, subjects
 from remuda.fleet.events import EventFollower
 from remuda.fleet.hub import Hub
@@ -230,7 +231,8 @@ def test_host_that_breaks_the_rules_keeps_no_one_off_the_hub(bench: FleetBench, 
         await bad.store("rc.bad.m1", b"nothing")
         await bad.store(f"ev.bad.{'a' * 1100}", b'{"host": "bad"}')
         large = {"host": "bad", "session": "s", "kind": "k", "epoch": "e", "number": 1}
-        await bad.store("ev.bad.s", subjects.write(large | {"facts": {"x": "y" * 99_999}}))
+        with pytest.raises(InputError, match="larger than the hub stores"):
+            await bad.store("ev.bad.s", subjects.write(large | {"facts": {"x": "y" * 99_999}}))
         await publish(bad, 2)
         remote = RemoteHosts(tmp_path)
         running = asyncio.create_task(remote.run(desk))

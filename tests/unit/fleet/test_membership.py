@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,17 @@ def test_a_membership_is_kept_until_it_is_removed(home: Path) -> None:
     remove_membership()
     assert load_membership() is None
     assert save_membership(KEY, "laptop").machine == joined.machine
+
+
+def test_a_copy_of_all_files_is_another_machine(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    joined = save_membership(KEY, "laptop")
+    folder = member_file().parent
+    shutil.copytree(folder, home / "copy" / "fleet")
+    monkeypatch.setenv("REMUDA_HOME", str(home / "copy"))
+    copied = load_membership()
+    assert copied is not None
+    assert (copied.name, copied.url) == (joined.name, joined.url)
+    assert copied.machine != joined.machine
 
 
 @pytest.mark.parametrize(
