@@ -66,4 +66,6 @@ def why_early(state: str) -> str:
         return "it asks for a permission that the user must decide: tell the user, and see queue"
     if state == State.WAITING_ANSWER:
         return "it asks the user a question: tell the user, and see queue"
+    if state == "unreachable":
+        return "the keeper of the session does not answer; call wait again"
     return "the session has ended" if state == State.DEAD else "the time is over; call wait again"

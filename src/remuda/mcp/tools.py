@@ -36,6 +36,7 @@ from remuda.errors import (
     RemudaError,
     SessionDead,
     SessionExists,
+    SessionUnreachable,
     WaitTimeout,
 )
 from remuda.inbox.message import new_id
@@ -69,6 +70,8 @@ from .tool_list import DEFAULT_WAIT, MOST_WAIT, TOOLS
 
 log = logging.getLogger("remuda.mcp")
 
+_ENDING_TIMEOUT = 2.0
+_LOOK_INTERVAL = 0.02
 _PROGRESS_LINES = 6
 _TRANSCRIPT_ENTRIES = 200
 MOST_AT_ONCE = 32
@@ -409,7 +412,7 @@ class AgentTools:
             else:
                 reached._wait(message, timeout, attend)
                 why, is_over = "the message has ended", True
-        except (WaitTimeout, _Early, SessionDead):
+        except (WaitTimeout, _Early, SessionDead, SessionUnreachable):
             pass
         state = self._state_of(reached)[0]
         result: Document = {
@@ -435,7 +438,11 @@ class AgentTools:
         except SessionDead:
             return str(State.DEAD), None
         except RemudaError:
-            return "unreachable", None
+            # A keeper that ends answers no more, and still has its lock for a moment.
+            deadline = time.monotonic() + _ENDING_TIMEOUT
+            while session.alive and time.monotonic() < deadline:
+                time.sleep(_LOOK_INTERVAL)
+            return "unreachable" if session.alive else str(State.DEAD), None
 
     @staticmethod
     def _last_lines(session: Session) -> list[str]:
