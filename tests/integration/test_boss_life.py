@@ -189,10 +189,8 @@ def test_up_detach_status_and_down(remuda: Commands) -> None:
         assert told["url"].endswith(f":{status['port']}")
         text = remuda("status").out
         assert "\nwaiting    0\n" in text
-        assert (
-            "\nsources    spool, kept, reconcile, detector, silence, usage, messages, plans: running\n"
-            in text
-        )
+        sources = "spool, kept, reconcile, detector, silence, usage, messages, plans, restarts"
+        assert f"\nsources    {sources}: running\n" in text
         assert "\nhooks      none; 'remuda setup boss' lets" in text
         remuda("hooks", "install", "--boss", "--yes")
         assert re.search(r"^hooks      \d+ in ~/\.claude/settings\.json$", remuda("status").out, re.MULTILINE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from remuda.boss.attention.model import EventKind
 from remuda.boss.attention.session_index import SessionIndex
-from remuda.boss.evidence.kept_events import ask_event, state_events
+from remuda.boss.evidence.kept_events import ask_event, end_event, first_event, left_alone_event, state_events
 
 FACTS = {"name": "work", "origin": "kept"}
 WAITING = {"state": "waiting_permission", "source": "registry", "since": 20.222}
@@ -25,3 +25,20 @@ def test_request_that_a_second_boss_finds_open_is_the_item_that_it_was() -> None
     for event in [*state_events("s", WAITING, FACTS, asked=True), ask_event("s", ASK, FACTS)]:
         index.take(event, 100.0)
     assert index.queue() == [before]
+
+
+def test_session_that_comes_back_is_in_the_queue_only_when_it_is_left_alone() -> None:
+    crash = {"agent": "claude", "exit_code": 1, "end_reason": "exited"}
+    index = SessionIndex()
+    index.take(end_event("s", {**crash, "ended_at": 10.0}, FACTS, comes_back=True), 100.0)
+    assert index.queue() == []
+    index.take(left_alone_event("s", FACTS, 5, "no such folder", 20.0), 100.0)
+    # The end of a killed keeper is dated when it is noticed, which may be later.
+    index.take(end_event("s", {**crash, "ended_at": 20.1}, FACTS, comes_back=True), 100.0)
+    (item,) = index.queue()
+    assert (item.reason, item.detail["tries"], item.detail["error"]) == ("left_alone", 5, "no such folder")
+    began = {"name": "work", "agent": "claude", "started_at": 30.0}
+    index.take(first_event("s", began, FACTS, 31.0, ended=20.1), 100.0)
+    assert index.queue() == []
+    index.take(end_event("s", {**crash, "ended_at": 40.0}, FACTS), 100.0)
+    assert [one.reason for one in index.queue()] == ["dead"]
