@@ -1,0 +1,61 @@
+"""GitHub Copilot CLI as an `Agent`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from remuda.agents.base import HookChannel, Launch, LaunchContext
+from remuda.agents.plain import PlainAgent
+from remuda.errors import InputError
+
+if TYPE_CHECKING:
+    from remuda.agents.prompting import PromptProtocol
+    from remuda.agents.sources import AgentSources
+
+    from .observer import CopilotObserver
+
+
+class CopilotAgent(PlainAgent):
+    default_argv: tuple[str, ...] = ("copilot",)
+
+    def __init__(self) -> None:
+        super().__init__("copilot", classifier="simple")
+
+    @property
+    def prompts(self) -> PromptProtocol | None:  # type: ignore[override]
+        from .prompting import CopilotPrompts
+
+        return CopilotPrompts()
+
+    @property
+    def hooks(self) -> HookChannel | None:  # type: ignore[override]
+        from .hooks import CopilotHooks
+
+        return CopilotHooks()
+
+    def launch(self, context: LaunchContext) -> Launch:
+        from .launch import prepare
+
+        return prepare(context)
+
+    def takes_argument(self, argv: Sequence[str]) -> bool:
+        from .launch import takes_prompt
+
+        return takes_prompt(argv)
+
+    def fits_argument(self, prompt: str) -> bool:
+        from .prompting import check_typed
+
+        try:
+            check_typed(prompt)
+        except InputError:
+            return False
+        return True
+
+    def observer(  # type: ignore[override]
+        self, pid: int, env: Mapping[str, str], *, has_screen: bool
+    ) -> CopilotObserver:
+        from .observer import CopilotObserver
+
+        return CopilotObserver(pid, env, has_screen=has_screen)
