@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from remuda.keeper.environment import session_environment
 from remuda.testing.real_cli import RealCli, binary_of
 from remuda.testing.real_cli.bench import API_KEY
 from support.keeper import Start
 from support.messages import Post
+
+
+class MakeCopilot(Protocol):
+    """Makes benches, each with a home of its own."""
+
+    def __call__(self, *, trust: bool = True) -> CopilotCli: ...
 
 
 class CopilotCli(RealCli):

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from remuda.testing.loopback_model import LoopbackModel
-from support.copilot import CopilotCli
-
-MakeCopilot = Callable[..., CopilotCli]
+from support.copilot import CopilotCli, MakeCopilot
 
 
 @pytest.fixture

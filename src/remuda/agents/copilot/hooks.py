@@ -24,6 +24,7 @@ from remuda.agents.events import (
 )
 from remuda.agents.permission import PermissionDecision, PermissionRequest
 from remuda.agents.state import Source
+from remuda.errors import InvalidOptions
 from remuda.untrusted import LONGEST_NAME, name_at
 
 from .asking import tool_name
@@ -31,8 +32,8 @@ from .asking import tool_name
 Payload = Mapping[str, Any]
 _STARTS = {"new": "startup", "resume": "resume"}
 _DENIED = "The user does not want this. Go on without it, or say what you would need."
-EDITED = "copilot cannot run an edited input; allow the request as it is, or deny it"
-ALWAYS = "copilot's hook cannot allow a tool for good; allow it once, or answer in its terminal"
+_EDITED = "copilot cannot run an edited input; allow the request as it is, or deny it"
+_ALWAYS = "copilot's hook cannot allow a tool for good; allow it once, or answer in its terminal"
 
 
 def read_hook(payload: Payload, env: Mapping[str, str] | None = None) -> Report:
@@ -125,11 +126,10 @@ def _tool(payload: Payload, key: str) -> str:
 def answer_permission(_request: PermissionRequest, decision: PermissionDecision) -> dict[str, Any]:
     """Return the answer to the hook that requests a permission.
 
-    Copilot takes neither an edited input nor a permission for good. Such a decision denies with that reason:
-    nothing runs that was not decided.
+    Raises `InvalidOptions` for a decision that copilot cannot take. The request then stays open.
     """
     if decision.allow and (decision.input is not None or decision.always):
-        return {"behavior": "deny", "message": EDITED if decision.input is not None else ALWAYS}
+        raise InvalidOptions(_EDITED if decision.input is not None else _ALWAYS)
     if decision.allow:
         return {"behavior": "allow"}
     deny: dict[str, Any] = {"behavior": "deny", "message": decision.message or _DENIED}

@@ -68,7 +68,8 @@ def _json(document: object) -> bytes:
 
 
 def _hooks(address: Path, context: LaunchContext) -> dict[str, Any]:
-    command = shlex.join([sys.executable, "-I", "-S", str(_POST), str(address)])
+    # Without `exec` it would run on after the agent has ended its shell.
+    command = "exec " + shlex.join([sys.executable, "-I", "-S", str(_POST), str(address)])
     hooks = {}
     for event in EVENTS:
         asks = context.asks and event == "PermissionRequest"

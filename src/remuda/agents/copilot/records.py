@@ -12,10 +12,10 @@ from typing import Any
 
 from remuda.agents.events import (
     AgentEvent,
+    DialogReported,
     Failure,
     MessageRecorded,
     PermissionDecided,
-    PermissionRequested,
     PromptRecorded,
     Report,
     ToolFinished,
@@ -110,9 +110,12 @@ def _tool_end(data: Record, _session_id: str | None) -> Iterator[AgentEvent]:
 
 
 def _requested(data: Record, _session_id: str | None) -> Iterator[AgentEvent]:
+    """Return that a dialog is open. A request that clients may decide comes by its hook, before this."""
     asked = as_object(data.get("permissionRequest"))
     if not data.get("resolvedByHook"):
-        yield PermissionRequested(tool_name(asked.get("kind")), request_input(asked), id=_call(asked))
+        about = request_input(asked)
+        words = about.get("command") or about.get("intention") or ""
+        yield DialogReported("permission", f"{tool_name(asked.get('kind'))}: {words}", "permission_prompt")
 
 
 def _decided(data: Record, _session_id: str | None) -> Iterator[AgentEvent]:
