@@ -34,6 +34,8 @@ CALLS: Final = 100 if SOAK else 3
 """Calls of `remuda print` in a row on the real CLI."""
 ISOLATED_REQUESTS: Final = 200 if SOAK else 12
 """Requests with secrets through a warm pool of four sessions on the real CLI."""
+ACP_REQUESTS: Final = 100 if SOAK else 6
+"""Requests with secrets through one worker on the real copilot."""
 POOL_CHAOS: Final = 500 if SOAK else 24
 """Requests to a warm pool while its sessions are killed, aborted and timed out at random."""
 IDLE_POOL: Final = 60.0 if SOAK else 3.0
