@@ -47,7 +47,9 @@ class CopilotCli(RealCli):
         folder.mkdir()
         (folder / "settings.json").write_text(json.dumps({"banner": "never"}))
         if trusted:
-            (folder / "config.json").write_text(json.dumps({"trustedFolders": [str(path) for path in trusted]}))
+            (folder / "config.json").write_text(
+                json.dumps({"trustedFolders": [str(path) for path in trusted]})
+            )
 
     def events(self) -> list[dict[str, Any]]:
         """All records of all conversations."""

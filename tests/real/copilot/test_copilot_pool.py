@@ -84,7 +84,7 @@ def test_print_worker(check: Check, copilot: CopilotCli) -> None:
 def test_one_worker_secrets_permissions_and_errors_nothing_is_in_a_later_request(
     copilot: CopilotCli, model: LoopbackModel
 ) -> None:
-    """Prompts that would run something in its terminal are text, and errors that look like answers are not."""
+    """Prompts that its terminal would run are text, and errors that look like answers are not."""
     bench = AcpBench(copilot)
 
     async def steps() -> None:

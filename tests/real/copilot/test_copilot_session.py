@@ -176,15 +176,18 @@ def test_untrusted_folder_message_waits_and_trust_is_for_this_session_only(
     assert not model.main_requests
     post.watcher.press(b"\r")
     assert stages(post.ended(sent)) == CHAIN
-    assert not (cli.home / ".copilot" / "config.json").exists() or str(cli.project) not in (
-        cli.home / ".copilot" / "config.json"
-    ).read_text()
+    assert (
+        not (cli.home / ".copilot" / "config.json").exists()
+        or str(cli.project) not in (cli.home / ".copilot" / "config.json").read_text()
+    )
 
 
 def test_start_with_trust_and_prompt_answers_dialog_and_runs_it(
     make_copilot: MakeCopilot, start: Start, model: LoopbackModel
 ) -> None:
-    post = keep_copilot(start, make_copilot(trust=False), trust=True, prompt="- first prompt", message_id="m1")
+    post = keep_copilot(
+        start, make_copilot(trust=False), trust=True, prompt="- first prompt", message_id="m1"
+    )
     assert stages(post.ended("m1")) == CHAIN
     assert prompts(model) == ["- first prompt"]
 

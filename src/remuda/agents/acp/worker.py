@@ -124,8 +124,7 @@ class AcpWorker:
     # ── starting ──
 
     async def open(self, timeout: float) -> None:
-        if not (os.path.isfile(self.profile.binary) and os.access(self.profile.binary, os.X_OK)):
-            raise CommandNotFound(f"cannot find the program {self.profile.binary}")
+        _check_program(self.profile.binary)
         self.client.start(self.command(), self.profile.cwd, self.profile.env)
         step = "it has not answered 'initialize'"
         try:
@@ -362,6 +361,11 @@ class AcpWorker:
             await asyncio.gather(self._calling, return_exceptions=True)
 
 
+def _check_program(path: str) -> None:
+    if not (os.path.isfile(path) and os.access(path, os.X_OK)):
+        raise CommandNotFound(f"cannot find the program {path}")
+
+
 def _check_decision(decision: Decision) -> None:
     if isinstance(decision, Allow) and decision.input is not None:
         raise InvalidOptions(EDITED)
@@ -385,8 +389,7 @@ class AcpPrintWorker:
         """Start nothing, but raise what every request would."""
         self._open_timeout = timeout
         self._make().command()
-        if not (os.path.isfile(self.profile.binary) and os.access(self.profile.binary, os.X_OK)):
-            raise CommandNotFound(f"cannot find the program {self.profile.binary}")
+        _check_program(self.profile.binary)
 
     async def run(self, request: Request) -> AsyncIterator[SessionEvent]:
         worker = self._worker = self._make()

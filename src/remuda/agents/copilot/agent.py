@@ -10,8 +10,10 @@ from remuda.agents.plain import PlainAgent
 from remuda.errors import InputError
 
 if TYPE_CHECKING:
+    from remuda.agents.headless import Headless
     from remuda.agents.prompting import PromptProtocol
     from remuda.agents.sources import AgentSources
+    from remuda.agents.warm import WarmAgent
 
     from .observer import CopilotObserver
 
@@ -33,6 +35,24 @@ class CopilotAgent(PlainAgent):
         from .hooks import CopilotHooks
 
         return CopilotHooks()
+
+    @property
+    def warm(self) -> WarmAgent | None:  # type: ignore[override]
+        from .warm import CopilotWarm
+
+        return CopilotWarm()
+
+    @property
+    def headless(self) -> Headless | None:  # type: ignore[override]
+        from .headless import CopilotHeadless
+
+        return CopilotHeadless()
+
+    @property
+    def sources(self) -> AgentSources | None:  # type: ignore[override]
+        from .sources import CopilotSources
+
+        return CopilotSources()
 
     def launch(self, context: LaunchContext) -> Launch:
         from .launch import prepare

@@ -41,7 +41,11 @@ class CopilotPermissions:
     def facts(self, tool: str, given: object, read: ReadFile | None = None) -> dict[str, Any]:
         fields = as_object(given)
         about = next(
-            (str(fields[key]) for key in ("command", "message", "path", "fileName", "url") if fields.get(key)),
+            (
+                str(fields[key])
+                for key in ("command", "message", "path", "fileName", "url")
+                if fields.get(key)
+            ),
             "",
         )
         return {

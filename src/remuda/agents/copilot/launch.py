@@ -1,7 +1,7 @@
 """How copilot is started as a kept session. Pure but for reading the user's settings.
 
-Our hooks are in a plugin of this session's folder (`--plugin-dir`): nothing of the user's is changed. They are
-commands, because copilot runs no http hook of a plugin (1.0.102).
+Our hooks are in a plugin of this session's folder (`--plugin-dir`): nothing of the user's is changed.
+They are commands, because copilot runs no http hook of a plugin (1.0.102).
 """
 
 from __future__ import annotations
@@ -35,10 +35,21 @@ ASK_VARIABLE = "REMUDA_COPILOT_ASK_SECONDS"
 _POST = Path(__file__).with_name("post_hook.py")
 _WITH_VALUE = ("-i", "--interactive", "-r", "--resume", "--session-id", "-n", "--name")
 _WITHOUT = ("--continue",)
-_NO_PROMPT = ("-i", "--interactive", "-p", "--prompt", "--acp", "--connect", "-h", "--help", "-v", "--version")
+_NO_PROMPT = (
+    "-i",
+    "--interactive",
+    "-p",
+    "--prompt",
+    "--acp",
+    "--connect",
+    "-h",
+    "--help",
+    "-v",
+    "--version",
+)
 _COMMANDS = frozenset(
-    "app login help init config update version workflow sessions memories plugin mcp skill instruction lsp "
-    "sandbox completion".split()
+    """app completion config help init instruction login lsp mcp memories plugin sandbox sessions skill update
+    version workflow""".split()
 )
 
 
@@ -60,7 +71,7 @@ def prepare(context: LaunchContext) -> Launch:
     if context.prompt is not None:
         added.append(f"--interactive={context.prompt}")
     degraded = ["no hooks: the settings have disableAllHooks"] if hooks_disabled(context.env) else []
-    return Launch([*program, *added, *arguments], _without_loopback_proxy(context.env), files, degraded)
+    return Launch([*program, *added, *arguments], _own_environment(context.env), files, degraded)
 
 
 def _json(document: object) -> bytes:
@@ -116,6 +127,6 @@ def takes_prompt(argv: Sequence[str]) -> bool:
 # ── the environment ──
 
 
-def _without_loopback_proxy(env: Mapping[str, str]) -> dict[str, str]:
+def _own_environment(env: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without the identity of an agent that started us."""
     return {name: value for name, value in env.items() if name not in ("COPILOT_AGENT_SESSION_ID",)}

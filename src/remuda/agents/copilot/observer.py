@@ -82,7 +82,7 @@ class CopilotObserver:
             if state is not None
         ]
 
-    def _state_after(self, event: AgentEvent, *, hooked: bool) -> State | None:  # noqa: PLR0911
+    def _state_after(self, event: AgentEvent, *, hooked: bool) -> State | None:
         match event:
             case PromptSubmitted() | PromptRecorded():
                 self._tools = 0

@@ -40,11 +40,17 @@ def _answer(transcript: str, moment: object) -> "dict[str, object]":
             elif kind == "assistant.message" and not data.get("toolRequests"):
                 said["last_assistant_message"] = data.get("content")
                 said["prompt_id"] = data.get("originatingMessageId") or said.get("prompt_id")
-            elif kind == "hook.start" and data.get("hookType") == "agentStop":
-                if data["input"].get("timestamp") == moment:
-                    return said
+            elif kind == "hook.start" and _is_stop(data, moment):
+                return said
         time.sleep(0.01)
     return {}
+
+
+def _is_stop(data: "dict[str, object]", moment: object) -> bool:
+    given = data.get("input")
+    return (
+        data.get("hookType") == "agentStop" and isinstance(given, dict) and given.get("timestamp") == moment
+    )
 
 
 def _epoch_ms(date: str) -> int:

@@ -173,9 +173,7 @@ _READERS: dict[str, Callable[[Record, str | None], Iterator[AgentEvent]]] = {
 # ── a turn that was not followed ──
 
 
-def read_past(
-    records: Iterable[Record], prompt: str, since: float, same: Callable[[str, str], bool]
-) -> Past:
+def read_past(records: Iterable[Record], prompt: str, since: float, same: Callable[[str, str], bool]) -> Past:
     """Return what happened to `prompt`, handed over at `since` or later."""
     past = Past()
     for record in records:

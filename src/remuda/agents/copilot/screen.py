@@ -15,7 +15,9 @@ from remuda.agents.prompting import Choice, Composer, ComposerKind
 _RULE = "────────"
 _MARK = "❯"
 # `◎ Working · 6 B esc esc interrupt`, `esc again to interrupt`
-_WORKING = re.compile(r"^ \S (?:Working|Thinking|Cancelling)\b|\besc (?:esc|again to) (?:interrupt|edit prompt)\b")
+_WORKING = re.compile(
+    r"^ \S (?:Working|Thinking|Cancelling)\b|\besc (?:esc|again to) (?:interrupt|edit prompt)\b"
+)
 _LOADING = re.compile(r"^ \S Loading: ")
 _FOOTER = re.compile(r"(?:↑/↓|↑↓).*\b(?:enter|Enter)\b")
 _ROW = re.compile(r"^│ (❯| )\s*(\d)\. (\S.*?)\s*│$")

@@ -73,11 +73,9 @@ def _given(options: WorkerOptions) -> Iterator[tuple[str, str]]:
         yield from ((flag, value) for value in getattr(options, name))
 
 
-def refusals(options: WorkerOptions, *, terminal: bool = False) -> list[str]:
+def _refusals(options: WorkerOptions) -> list[str]:
     """Return why a worker cannot honour these options, one reason each."""
-    found = [
-        f"copilot has no option {name}" for name in _UNKNOWN if getattr(options, name, None) is not None
-    ]
+    found = [f"copilot has no option {name}" for name in _UNKNOWN if getattr(options, name, None) is not None]
     for word in options.extra_args:
         flag = word.partition("=")[0]
         if not word.startswith("--"):
@@ -157,7 +155,7 @@ class CopilotWarm:
     def refusals(self, options: WorkerOptions, *, terminal: bool = False) -> list[str]:
         if terminal:
             return ["copilot does not confirm that a conversation was cleared; use the backend stream"]
-        return refusals(options)
+        return _refusals(options)
 
     def check_prompt(self, prompt: str) -> None:
         check_typed(prompt)
