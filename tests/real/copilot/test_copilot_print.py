@@ -39,7 +39,9 @@ def test_print_terminal_text_json_error_and_denied_tool(calls: Calls, copilot: C
     assert (result["result"], result["usage"], result["is_error"]) == ("REPLY#2 to: again", _USAGE, False)
     failed = calls.json("--agent", "copilot", "err 400 boom", code=1)
     assert (failed["is_error"], failed["result"]) == (True, "400 boom")
-    said = calls("--agent", "copilot", "--output-format", "stream-json", "--verbose", shell("touch denied")).out
+    said = calls(
+        "--agent", "copilot", "--output-format", "stream-json", "--verbose", shell("touch denied")
+    ).out
     kinds = [json.loads(line)["type"] for line in said.splitlines()]
     assert kinds[-4:] == ["assistant", "user", "assistant", "result"]
     assert not (copilot.project / "denied").exists()
