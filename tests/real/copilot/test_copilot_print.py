@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,16 +61,16 @@ def test_print_stream_takes_what_a_terminal_cannot(
     assert [request.prompt for request in model.main_requests] == ["!touch bang", "err 400 boom"]
 
 
-def test_client_answers_from_one_process(copilot: CopilotCli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_client_answers_from_one_process(copilot: CopilotCli) -> None:
     path = f"{copilot.binary.parent}:{copilot.env['PATH']}"
-    options = {"cwd": str(copilot.project), "env": {**copilot.env, "PATH": path}}
+    options: dict[str, Any] = {"cwd": str(copilot.project), "env": {**copilot.env, "PATH": path}}
     with remuda.SyncClient(agent="copilot", backend="stream", pool_size=1, inherit_env=False) as client:
         assert client.run("one", **options).text == "REPLY#1 to: one"
         with pytest.raises(AgentError):
             client.run("err 400 boom", **options)
         assert client.run("two", **options).text == "REPLY#2 to: two"
     with (
-        remuda.SyncClient(agent="copilot", pool_size=1, inherit_env=False) as client,
+        remuda.SyncClient(agent="copilot", backend="terminal", pool_size=1, inherit_env=False) as client,
         pytest.raises(InvalidOptions, match="stream"),
     ):
         client.run("one", **options)

@@ -12,6 +12,7 @@ from remuda.errors import InputError
 if TYPE_CHECKING:
     from remuda.agents.headless import Headless
     from remuda.agents.prompting import PromptProtocol
+    from remuda.agents.setup import AgentSetup
     from remuda.agents.sources import AgentSources
     from remuda.agents.warm import WarmAgent
 
@@ -58,6 +59,11 @@ class CopilotAgent(PlainAgent):
         from .launch import prepare
 
         return prepare(context)
+
+    def setup(self) -> AgentSetup | None:  # type: ignore[override]
+        from .setup import CopilotSetup
+
+        return CopilotSetup()
 
     def takes_argument(self, argv: Sequence[str]) -> bool:
         from .launch import takes_prompt

@@ -41,7 +41,8 @@ def read_hook(payload: Payload, env: Mapping[str, str] | None = None) -> Report:
     name = str(payload.get("hook_event_name") or payload.get("hookName"))[:LONGEST_NAME]
     read = _READERS.get(name)
     session_id = name_at(payload, "session_id") or name_at(payload, "sessionId")
-    known = {"session_id": session_id, "cwd": name_at(payload, "cwd")}
+    transcript = name_at(payload, "transcript_path")
+    known = {"session_id": session_id, "cwd": name_at(payload, "cwd"), "transcript_path": transcript}
     conversation = {key: value for key, value in known.items() if value and "\0" not in value}
     return Report(
         source=Source.HOOK,

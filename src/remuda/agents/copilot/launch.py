@@ -48,9 +48,8 @@ _NO_PROMPT = (
     "--version",
 )
 _COMMANDS = frozenset(
-    """app completion config help init instruction login lsp mcp memories plugin sandbox sessions skill update
-    version workflow""".split()
-)
+    ("app", "completion", "config", "help", "init", "instruction", "login", "lsp", "mcp", "memories")
+) | {"plugin", "sandbox", "sessions", "skill", "update", "version", "workflow"}
 
 
 def prepare(context: LaunchContext) -> Launch:

@@ -150,6 +150,7 @@ def make_print_worker(session_id: str, profile: WorkerProfile) -> AcpPrintWorker
 
 class CopilotWarm:
     clear_command = "/clear"
+    default_backend = "stream"
     arguments = staticmethod(arguments)
 
     def refusals(self, options: WorkerOptions, *, terminal: bool = False) -> list[str]:

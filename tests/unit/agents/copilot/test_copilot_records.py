@@ -165,8 +165,8 @@ def test_decisions_that_copilot_takes_and_those_it_cannot() -> None:
 
 
 def test_stop_gets_the_answer_of_its_own_turn_and_not_of_the_one_before(tmp_path: Path) -> None:
-    stop = {"hookType": "agentStop", "input": {"timestamp": 1795003200123}}
-    early = {"hookType": "agentStop", "input": {"timestamp": 1795003100000}}
+    stop: dict[str, Any] = {"hookType": "agentStop", "input": {"timestamp": 1795003200123}}
+    early: dict[str, Any] = {"hookType": "agentStop", "input": {"timestamp": 1795003100000}}
     records = [
         _PROMPT,
         _ANSWER,
@@ -208,6 +208,7 @@ def test_print_reader_messages_and_result_in_any_split() -> None:
         {"type": "result", "sessionId": "s1", "exitCode": 0, "usage": {"sessionDurationMs": 9}},
     ]
     data = b"".join(json.dumps(one).encode() + b"\n" for one in lines)[:-1]
+    found: list[dict[str, Any]] = []
     for at in range(0, len(data), 7):
         reader = PrintReader()
         found = [*reader.feed(data[:at]), *reader.feed(data[at:]), *reader.close()]
