@@ -1,4 +1,4 @@
-"""A copilot that its user started, in the boss's queue by the hooks of `remuda setup boss` and its transcript."""
+"""A copilot that its user started, in the queue by the hooks of `remuda setup boss`."""
 
 from __future__ import annotations
 

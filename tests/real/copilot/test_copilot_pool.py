@@ -70,6 +70,7 @@ _CHECKS = [one for one in checks_of(AcpBench) if one.id != _BY_HEADER]
 _PRINT_CHECKS = [one for one in checks_of(AcpPrintBench) if one.id != _BY_HEADER]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("check", _CHECKS)
 def test_worker(check: Check, copilot: CopilotCli) -> None:
     conformance.run(check, AcpBench(copilot))

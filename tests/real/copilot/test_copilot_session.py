@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from remuda.agents.copilot.screen import open_dialog, read_composer
+from remuda.agents.copilot.prompting import ESCAPE
+from remuda.agents.copilot.screen import is_working, open_dialog, read_composer
 from remuda.errors import RemudaError
 from remuda.testing.loopback_model import LoopbackModel
 from support.copilot import CopilotCli, MakeCopilot, keep_copilot, shell
@@ -26,7 +27,7 @@ def _draft(post: Post) -> str:
     return read_composer(post.lines()).text
 
 
-def test_messages_receipt_chain_with_usage_and_exact_text(
+def test_messages_are_exact_unsafe_ones_refused_and_dialogs_left_alone(
     copilot: CopilotCli, start: Start, model: LoopbackModel
 ) -> None:
     post = keep_copilot(start, copilot)
@@ -43,14 +44,20 @@ def test_messages_receipt_chain_with_usage_and_exact_text(
             "cache_read_input_tokens": 3,
             "cache_creation_input_tokens": 0,
         }
-    assert prompts(model) == [text.replace("\t", "    ") for text in texts]
+    sent = [text.replace("\t", "    ") for text in texts]
+    assert prompts(model) == sent
     assert post.client.describe()["degraded"] == []
+    _unsafe_prompts_are_refused(post, copilot)
+    assert prompts(model) == sent
+    _rewind_dialog_gets_no_prompt(post)
+    assert any("hello copilot" in text for _, text in model.main_requests[-1].texts)
+    failed = post.reached(post.put("err 400 nonsense"), "ended")
+    assert step(failed, "ended")["end"] == "failed"
+    assert step(failed, "ended")["failure"] == "invalid_request"
+    assert post.client.describe()["state"] == "error"
 
 
-def test_unsafe_prompts_refused_and_nothing_reaches_the_agent(
-    copilot: CopilotCli, start: Start, model: LoopbackModel
-) -> None:
-    post = keep_copilot(start, copilot)
+def _unsafe_prompts_are_refused(post: Post, copilot: CopilotCli) -> None:
     mark = copilot.project / "ran"
     unsafe = [
         f"!touch {mark}",
@@ -63,24 +70,31 @@ def test_unsafe_prompts_refused_and_nothing_reaches_the_agent(
         "z" * 29_000,
     ]
     for text in unsafe:
-        ended = post.send(text)
-        assert step(ended, "ended")["end"] == "refused", text[:30]
-    assert stages(post.send("a word before !")) == CHAIN
-    assert prompts(model) == ["a word before !"]
+        assert step(post.send(text), "ended")["end"] == "refused", text[:30]
     assert not mark.exists()
 
 
-def test_permission_allowed_and_denied_from_elsewhere_what_it_cannot_take_is_an_error(
-    copilot: CopilotCli, start: Start
+def _rewind_dialog_gets_no_prompt(post: Post) -> None:
+    """Enter there would lose the last turns."""
+    until(lambda: is_working(post.lines()) is False, "rest on the screen")
+    post.watcher.press(ESCAPE * 2)
+    until(lambda: open_dialog(post.lines()) == "rewind dialog", "the dialog")
+    sent = post.put("not into the dialog")
+    post.held("dialog")
+    post.watcher.press(ESCAPE)
+    assert stages(post.ended(sent)) == CHAIN
+
+
+def test_permission_from_elsewhere_cancel_and_draft(
+    copilot: CopilotCli, start: Start, model: LoopbackModel
 ) -> None:
-    post = keep_copilot(start, copilot, env={"REMUDA_COPILOT_ASK_SECONDS": "30"})
+    post = keep_copilot(start, copilot, draft_patience=1.5)
     sent = post.put(shell("touch allowed"))
     asked = _asked(post)
     assert (asked["tool"], asked["input"]) == ("bash", {"command": "touch allowed"})
     assert post.client.describe()["state"] == "waiting_permission"
     post.client.request("answer", id=asked["id"], behavior="allow")
     assert step(post.ended(sent), "ended")["end"] == "answered"
-    assert (copilot.project / "allowed").exists()
 
     sent = post.put(shell("touch denied"))
     post.client.request("answer", id=_asked(post)["id"], behavior="deny", message="not now")
@@ -97,6 +111,19 @@ def test_permission_allowed_and_denied_from_elsewhere_what_it_cannot_take_is_an_
     post.client.request("answer", id=asked["id"], behavior="deny", interrupt=True)
     assert step(post.ended(sent), "ended")["end"] == "interrupted"
     assert {path.name for path in copilot.project.iterdir()} == {"allowed"}
+
+    sent = post.put("SLOW 60 words")
+    until(lambda: any("word1" in line for line in post.lines()), "its text")
+    post.client.request("interrupt", id=sent)
+    assert step(post.ended(sent), "ended")["end"] == "interrupted"
+    assert "abort" in [record["type"] for record in copilot.events()]
+
+    until(lambda: _draft(post) == "" and is_working(post.lines()) is False, "an empty composer")
+    post.watcher.press(b"half a thought")
+    until(lambda: _draft(post) == "half a thought", "the draft")
+    assert stages(post.send("with a draft")) == CHAIN
+    until(lambda: _draft(post) == "half a thought", "the draft again")
+    assert prompts(model)[-1] == "with a draft"
 
 
 def test_permission_unanswered_dialog_opens_and_no_prompt_is_typed_into_it(
@@ -116,89 +143,21 @@ def test_permission_unanswered_dialog_opens_and_no_prompt_is_typed_into_it(
     assert prompts(model)[-1] == "later"
 
 
-def test_cancel_interrupts_turn_and_next_message_is_alone(
-    copilot: CopilotCli, start: Start, model: LoopbackModel
-) -> None:
-    post = keep_copilot(start, copilot)
-    sent = post.put("SLOW 30 words")
-    post.reached(sent, "submitted")
-    until(lambda: any("word3" in line for line in post.lines()), "its text")
-    post.client.request("interrupt", id=sent)
-    ended = post.ended(sent)
-    assert step(ended, "ended")["end"] == "interrupted"
-    assert "abort" in [record["type"] for record in copilot.events()]
-    assert stages(post.send("after it")) == CHAIN
-    assert prompts(model)[-1] == "after it"
-
-
-def test_error_fails_turn_with_its_kind_and_state(copilot: CopilotCli, start: Start) -> None:
-    post = keep_copilot(start, copilot)
-    sent = post.put("err 400 nonsense")
-    failed = post.reached(sent, "ended")
-    assert step(failed, "ended")["end"] == "failed"
-    assert step(failed, "ended")["failure"] == "invalid_request"
-    assert post.client.describe()["state"] == "error"
-
-
-def test_draft_is_stashed_for_a_message_and_comes_back(
-    copilot: CopilotCli, start: Start, model: LoopbackModel
-) -> None:
-    post = keep_copilot(start, copilot, draft_patience=1.5)
-    assert stages(post.send("first")) == CHAIN
-    post.watcher.press(b"half a thought")
-    until(lambda: _draft(post) == "half a thought", "the draft")
-    assert stages(post.send("second")) == CHAIN
-    until(lambda: _draft(post) == "half a thought", "the draft again")
-    assert prompts(model) == ["first", "second"]
-
-
-def test_rewind_dialog_no_prompt_is_typed_into_it(
-    copilot: CopilotCli, start: Start, model: LoopbackModel
-) -> None:
-    post = keep_copilot(start, copilot)
-    assert stages(post.send("keep this turn")) == CHAIN
-    post.watcher.press(b"\x1b[27u\x1b[27u")
-    until(lambda: open_dialog(post.lines()) == "rewind dialog", "the dialog")
-    sent = post.put("not into the dialog")
-    post.held("dialog")
-    post.watcher.press(b"\x1b[27u")
-    assert stages(post.ended(sent)) == CHAIN
-    assert any("keep this turn" in text for _, text in model.main_requests[-1].texts)
-
-
-def test_untrusted_folder_message_waits_and_trust_is_for_this_session_only(
+def test_untrusted_folder_waits_for_a_word_and_a_dead_session_resumes(
     make_copilot: MakeCopilot, start: Start, model: LoopbackModel
 ) -> None:
     cli = make_copilot(trust=False)
     post = keep_copilot(start, cli)
-    sent = post.put("hello")
+    sent = post.put("remember blue")
     post.held("trusted")
     assert not model.main_requests
     post.watcher.press(b"\r")
     assert stages(post.ended(sent)) == CHAIN
-    assert (
-        not (cli.home / ".copilot" / "config.json").exists()
-        or str(cli.project) not in (cli.home / ".copilot" / "config.json").read_text()
-    )
-
-
-def test_start_with_trust_and_prompt_answers_dialog_and_runs_it(
-    make_copilot: MakeCopilot, start: Start, model: LoopbackModel
-) -> None:
-    post = keep_copilot(
-        start, make_copilot(trust=False), trust=True, prompt="- first prompt", message_id="m1"
-    )
-    assert stages(post.ended("m1")) == CHAIN
-    assert prompts(model) == ["- first prompt"]
-
-
-def test_resume_after_death_keeps_the_conversation(
-    copilot: CopilotCli, start: Start, model: LoopbackModel
-) -> None:
-    post = keep_copilot(start, copilot)
-    assert stages(post.send("remember blue")) == CHAIN
     post.kept.keeper.signal(signal.SIGKILL)
     assert post.kept.keeper.ended()
-    again = keep_copilot(start, copilot, resume=True)
-    assert stages(again.send("which colour")) == CHAIN
+    config = cli.home / ".copilot" / "config.json"
+    assert not config.exists() or str(cli.project) not in config.read_text()  # asked again, and answered
+    again = keep_copilot(start, cli, resume=True, trust=True, prompt="- which colour", message_id="m1")
+    assert stages(again.ended("m1")) == CHAIN
+    assert prompts(model) == ["remember blue", "- which colour"]
     assert any("remember blue" in text for _, text in model.main_requests[-1].texts)
