@@ -26,10 +26,12 @@ from benchmarks import (
     fleet_attach,
     idle,
     inbox,
+    mcp_call,
     memory,
     page,
     page_terminal,
     pool,
+    resume,
     start,
     status,
     throughput,
@@ -44,6 +46,7 @@ BENCHMARKS: dict[str, Callable[[Scene, Report, int], None]] = {
     "status": status.measure,
     "attach": attach.measure,
     "start": start.measure,
+    "resume": resume.measure,
     "memory": memory.measure,
     "idle": idle.measure,
     "cli": cli.measure,
@@ -60,6 +63,7 @@ BENCHMARKS: dict[str, Callable[[Scene, Report, int], None]] = {
     "dash": dash.measure,
     "fleet": fleet.measure,
     "far": fleet_attach.measure,
+    "mcp": mcp_call.measure,
 }
 
 
