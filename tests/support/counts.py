@@ -34,6 +34,10 @@ CALLS: Final = 100 if SOAK else 3
 """Calls of `remuda print` in a row on the real CLI."""
 ISOLATED_REQUESTS: Final = 200 if SOAK else 12
 """Requests with secrets through a warm pool of four sessions on the real CLI."""
+COPILOT_CHAOS: Final = 50 if SOAK else 6
+"""Messages through a kept copilot while agent and keeper are killed at random."""
+ACP_REQUESTS: Final = 100 if SOAK else 6
+"""Requests with secrets through one worker on the real copilot."""
 POOL_CHAOS: Final = 500 if SOAK else 24
 """Requests to a warm pool while its sessions are killed, aborted and timed out at random."""
 IDLE_POOL: Final = 60.0 if SOAK else 3.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from remuda.errors import InvalidOptions
@@ -34,6 +34,12 @@ def _demo() -> Agent:
     return DemoAgent()
 
 
+def _copilot() -> Agent:
+    from .copilot.agent import CopilotAgent
+
+    return CopilotAgent()
+
+
 def _plain(name: str) -> Callable[[], Agent]:
     def make() -> Agent:
         from .plain import PlainAgent
@@ -45,6 +51,7 @@ def _plain(name: str) -> Callable[[], Agent]:
 
 _AGENTS: dict[str, Callable[[], Agent]] = {
     "claude": _claude,
+    "copilot": _copilot,
     "simple": _plain("simple"),
     "none": _plain("none"),
     "demo": _demo,
@@ -100,6 +107,17 @@ def _loadable() -> Iterator[Agent]:
 def agent_setups() -> list[AgentSetup]:
     """Return how each agent that has settings files is set up."""
     return [setup for agent in _loadable() if (setup := agent.setup()) is not None]
+
+
+def used_setups() -> list[AgentSetup]:
+    """Return how the default agent is set up, and each other agent that this user has."""
+    return [default_setup(), *(one for one in agent_setups() if getattr(one, "is_used", lambda: False)())]
+
+
+def setup_of(path: Path) -> AgentSetup:
+    """Return how the agent is set up that has this settings file; the default agent for any other file."""
+    own = (one for one in agent_setups() if one.settings_path("user") == path)
+    return next(own, default_setup())
 
 
 def default_setup() -> AgentSetup:

@@ -1,6 +1,6 @@
 """The hook of agents without a keeper: passes its input to the boss. One file, run alone.
 
-    python -I -S hook.py BOSS_FOLDER [--wait SECONDS]
+    python -I -S hook.py BOSS_FOLDER [--wait SECONDS | --agent NAME]
 
 It runs for every event of every session, so it imports nothing of ours and nothing slow. It never fails or
 delays the agent: it always exits with 0, and waits 0.2 s for the boss. An event that the boss did not take is
@@ -61,6 +61,11 @@ def quoted(text: str) -> str:
     return str(encode_basestring_ascii(text))
 
 
+def shortened(payload: bytes) -> bytes:
+    is_large = len(payload) > LARGE_BYTES and b'"tool_response"' in payload
+    return without_output(payload) if is_large else payload
+
+
 def without_output(payload: bytes) -> bytes:
     """Drop the output of a tool: the boss does not use it, and it may have megabytes.
 
@@ -76,7 +81,17 @@ def without_output(payload: bytes) -> bytes:
         return payload
 
 
-def make_body(payload: bytes, event_id: str, at: float, wait: float | None) -> bytes:
+def with_session(payload: bytes) -> bytes:
+    """Name the session as the boss expects it: some agents write `sessionId`."""
+    import json
+
+    document = json.loads(payload)
+    if "session_id" not in document and "sessionId" in document:
+        document["session_id"] = document["sessionId"]
+    return json.dumps(document, allow_nan=False).encode()
+
+
+def make_body(payload: bytes, event_id: str, at: float, wait: float | None, agent: str = "") -> bytes:
     env = posix.environ
     variables = [
         f"{quoted(name.decode())}: {quoted(env[name].decode('utf-8', 'replace'))}"
@@ -84,6 +99,7 @@ def make_body(payload: bytes, event_id: str, at: float, wait: float | None) -> b
         if name in env
     ]
     more = "" if wait is None else f', "wait": {wait:.3f}'
+    more += f', "agent": {quoted(agent)}' if agent else ""
     head = f'{{"id": {quoted(event_id)}, "at": {at:.6f}, "env": {{{", ".join(variables)}}}{more}, "payload": '
     return head.encode() + payload + b"}"
 
@@ -266,13 +282,13 @@ def report(folder: str, why: str, at: int) -> None:
 def main() -> None:
     folder = sys.argv[1]
     wait = float(sys.argv[3]) if sys.argv[2:3] == ["--wait"] else None
+    agent = sys.argv[3] if sys.argv[2:3] == ["--agent"] else ""
     payload = read_all(0).strip()
     if b"REMUDA_SESSION" in posix.environ or not payload:
         return
     if posix.stat(folder).st_uid != posix.geteuid():  # it would get prompts, and could allow what is asked
         return
-    if len(payload) > LARGE_BYTES and b'"tool_response"' in payload:
-        payload = without_output(payload)
+    payload = shortened(with_session(payload) if agent else payload)
     if len(payload) > MAX_BYTES:
         return
     at = time.time_ns()
@@ -288,11 +304,11 @@ def main() -> None:
 
                 sys.stdout.write(json.dumps(output, allow_nan=False))
             return
-        post(folder, "/v1/hooks", make_body(payload, event_id, at / 1e9, None))
+        post(folder, "/v1/hooks", make_body(payload, event_id, at / 1e9, None, agent))
     except Refused:
         pass
     except OSError:
-        spool(folder, make_body(payload, event_id, at / 1e9, None), at)
+        spool(folder, make_body(payload, event_id, at / 1e9, None, agent), at)
 
 
 if __name__ == "__main__":

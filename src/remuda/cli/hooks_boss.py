@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from remuda.agents import agent_setups, default_setup
+from remuda.agents import agent_setups, setup_of, used_setups
 from remuda.agents.setup import BossHooks
 from remuda.boss.client import BossClient
 from remuda.boss.folder import BossFolder
@@ -31,8 +31,11 @@ def _settings_option(function: F) -> F:
     )(function)
 
 
-def settings_file(settings: Path | None) -> Path:
-    return settings.expanduser().absolute() if settings else default_setup().settings_path("user")
+def settings_files(settings: Path | None) -> list[Path]:
+    """Return the given file, or the user's own of each agent that the user has."""
+    if settings is not None:
+        return [settings.expanduser().absolute()]
+    return [setup.settings_path("user") for setup in used_setups()]
 
 
 def boss_hooks(only: Path | None = None) -> list[BossHooks]:
@@ -45,8 +48,9 @@ def boss_hooks(only: Path | None = None) -> list[BossHooks]:
 @_settings_option
 @agreement_options
 def install(settings: Path | None, dry_run: bool, yes: bool, diff: bool) -> None:
-    """Install hooks that report every Claude Code session you start to the boss.
+    """Install hooks that report every session you start to the boss.
 
+    That is for Claude Code, and for other agents that you have and that Remuda knows.
     Hooks of other programs stay as they are. You see the change before it is made. Safe to run again: only
     outdated entries change. A running session uses the hooks from its next turn on.
 
@@ -55,11 +59,12 @@ def install(settings: Path | None, dry_run: bool, yes: bool, diff: bool) -> None
       remuda hooks install --boss
       remuda hooks install --boss --dry-run
     """
-    install_into_file(settings_file(settings), Agreement(yes, dry_run, diff))
+    for path in settings_files(settings):
+        install_into_file(path, Agreement(yes, dry_run, diff))
 
 
 def install_into_file(path: Path, how: Agreement) -> None:
-    file = default_setup().open_settings(path)
+    file = setup_of(path).open_settings(path)
     folder = BossFolder.default().path
     count = file.add_boss_hooks(folder)
     summary = f"add {count} hooks to {shown_place(file)}"
@@ -79,11 +84,12 @@ def uninstall(settings: Path | None, dry_run: bool, yes: bool, diff: bool) -> No
     Example:
       remuda hooks uninstall --boss
     """
-    uninstall_from_file(settings_file(settings), Agreement(yes, dry_run, diff))
+    for path in settings_files(settings):
+        uninstall_from_file(path, Agreement(yes, dry_run, diff))
 
 
 def uninstall_from_file(path: Path, how: Agreement) -> None:
-    file = default_setup().open_settings(path)
+    file = setup_of(path).open_settings(path)
     count = file.remove_boss_hooks()
     summary = f"remove {count} hooks from {shown_place(file)}"
     if save_uninstalled(file, summary, how):
@@ -102,7 +108,7 @@ def show(settings: Path | None, as_json: bool) -> int:
     Example:
       remuda hooks show --boss
     """
-    groups = boss_hooks(settings_file(settings) if settings else None)
+    groups = boss_hooks(settings_files(settings)[0] if settings else None)
     if as_json:
         print_json([_document(group) for group in groups])
     elif not groups:

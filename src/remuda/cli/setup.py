@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from remuda.agents import default_setup
+from remuda.agents import setup_of, used_setups
 from remuda.agents.setup import BossHooks
 from remuda.durable import read_regular
 from remuda.errors import EXIT_CODES, InvalidOptions, RemudaError
@@ -143,8 +143,9 @@ def _own_settings() -> list[Path]:
 
     Other settings of this folder may come from a clone, and are not the user's.
     """
-    own = default_setup().settings_path("user")
-    return [own, *(Path(one) for one in remembered_files() if one != os.path.realpath(own))]
+    own = [setup.settings_path("user") for setup in used_setups()]
+    known = {os.path.realpath(path) for path in own}
+    return [*own, *(Path(one) for one in remembered_files() if one not in known)]
 
 
 def _boss_hooks() -> list[BossHooks]:
@@ -160,8 +161,8 @@ def _boss_state() -> str:
 
 def _is_sound(name: str) -> bool:
     """Whether what is installed works: hooks of an earlier version may run a program that is gone."""
-    own = hooks_boss.boss_hooks(default_setup().settings_path("user"))
-    return name != "boss" or (bool(own) and not own[0].problems)
+    own = [hooks_boss.boss_hooks(setup.settings_path("user")) for setup in used_setups()]
+    return name != "boss" or all(groups and not groups[0].problems for groups in own)
 
 
 def _tmux_state() -> str:
@@ -208,7 +209,7 @@ def _unreadable_settings(problems: _Problems) -> list[Path]:
     unreadable = _own_settings()
     for path in _own_settings():
         with problems.noted():
-            default_setup().open_settings(path)
+            setup_of(path).open_settings(path)
             unreadable.remove(path)
     return unreadable
 
@@ -333,7 +334,7 @@ def _remove_leftovers(how: Agreement) -> int:
 
 def _has_ours(part: str, path: Path) -> bool:
     if part == "files":
-        return default_setup().open_settings(path).has_hooks
+        return setup_of(path).open_settings(path).has_hooks
     if part == "lines":
         return bool(hooks_tmux.installed_files(path))
     try:
@@ -358,7 +359,8 @@ def _invoke(ctx: click.Context, name: str, what: str, how: Agreement) -> None:
 )
 def _install_boss(settings: Path | None, service: bool, yes: bool, dry_run: bool, diff: bool) -> None:
     how = Agreement(yes, dry_run, diff)
-    hooks_boss.install_into_file(hooks_boss.settings_file(settings), how)
+    for path in hooks_boss.settings_files(settings):
+        hooks_boss.install_into_file(path, how)
     if service:
         BOSS.set_up((), how)
 
@@ -366,7 +368,8 @@ def _install_boss(settings: Path | None, service: bool, yes: bool, dry_run: bool
 @click.command("uninstall")
 def _uninstall_boss(settings: Path | None, yes: bool, dry_run: bool, diff: bool) -> None:
     how = Agreement(yes, dry_run, diff)
-    hooks_boss.uninstall_from_file(hooks_boss.settings_file(settings), how)
+    for path in hooks_boss.settings_files(settings):
+        hooks_boss.uninstall_from_file(path, how)
     if BOSS.is_installed:
         BOSS.remove(how)
 

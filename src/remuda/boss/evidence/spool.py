@@ -225,4 +225,5 @@ async def _events(document: Document) -> list[Event]:
         raise ValueError("it has no session")
     if not math.isfinite(at) or at < 0:
         raise ValueError("it has no time")
-    return await read_hook(payload, at, number=str(document.get("id", "")), env=env)
+    number, agent = str(document.get("id", "")), str(document.get("agent", "claude"))
+    return await read_hook(payload, at, number=number, env=env, agent=agent)

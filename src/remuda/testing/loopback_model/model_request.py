@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 # ── what an agent sent ──
 
-_REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
+# What an agent adds to a prompt: Claude Code reminders, copilot the date (1.0.102).
+_REMINDER = re.compile(r"<(system-reminder|current_datetime)>.*?</\1>", re.DOTALL)
 
 
 class Conversation:
@@ -93,7 +94,7 @@ def _text(block: Mapping[str, Any]) -> str:
 
 def _own(block: Mapping[str, Any]) -> str:
     text = _text(block)
-    return _REMINDER.sub("", text).strip() if "<system-reminder>" in text else text
+    return _REMINDER.sub("", text).strip() if _REMINDER.search(text) else text
 
 
 # ── the request ──

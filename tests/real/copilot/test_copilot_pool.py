@@ -1,0 +1,137 @@
+"""Copilot as a worker of a pool, over ACP."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+from typing import Any, cast
+
+import pytest
+
+from remuda.agents.copilot.warm import make_print_worker, make_worker
+from remuda.errors import Aborted, AgentError, InvalidOptions, SessionDirty
+from remuda.pool.types import Allow, Deny
+from remuda.pool.worker import Worker
+from remuda.proctree import descendants
+from remuda.testing.loopback_model import LoopbackModel
+from support import counts
+from support import pool_conformance as conformance
+from support.copilot import CopilotCli, shell
+from support.pool_conformance import (
+    PATIENCE,
+    Check,
+    always_says,
+    answer_of,
+    checks_of,
+    events_of,
+    opened,
+    profile_of,
+    run_steps,
+)
+
+pytestmark = pytest.mark.real
+
+
+class AcpBench:
+    warm = True
+    tools = raw = False
+    make_worker = staticmethod(make_worker)
+
+    def __init__(self, cli: CopilotCli) -> None:
+        self._cli = cli
+        self.folder = cli.project
+
+    def make(self, **profile: Any) -> Worker:
+        binary = profile.pop("binary", self._cli.binary)
+        made = profile_of(binary, self.folder, self._cli.env, agent="copilot", **profile)
+        return cast(Worker, self.make_worker(f"s_{secrets.token_hex(6)}", made))
+
+    async def at_work(self, session: Worker) -> None:
+        await asyncio.Event().wait()
+
+    def kill(self, session: Worker) -> None:
+        holder = next(pid for pid in descendants(os.getpid()) if pid in self._cli.running())
+        os.kill(descendants(holder)[0], signal.SIGKILL)
+
+    def processes(self) -> list[int]:
+        return list(self._cli.running())
+
+
+class AcpPrintBench(AcpBench):
+    warm = False
+    make_worker = staticmethod(make_print_worker)  # type: ignore[assignment]
+
+
+# It says `REPLY#1` by Claude Code's own header; the test of secrets below shows the same for copilot.
+_BY_HEADER = "a_renewed_session_has_a_fresh_conversation"
+_CHECKS = [one for one in checks_of(AcpBench) if one.id != _BY_HEADER]
+_PRINT_CHECKS = [one for one in checks_of(AcpPrintBench) if one.id != _BY_HEADER]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("check", _CHECKS)
+def test_worker(check: Check, copilot: CopilotCli) -> None:
+    conformance.run(check, AcpBench(copilot))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("check", _PRINT_CHECKS)
+def test_print_worker(check: Check, copilot: CopilotCli) -> None:
+    conformance.run(check, AcpPrintBench(copilot))
+
+
+def test_one_worker_secrets_permissions_and_errors_nothing_is_in_a_later_request(
+    copilot: CopilotCli, model: LoopbackModel
+) -> None:
+    """Prompts that its terminal would run are text, and errors that look like answers are not."""
+    bench = AcpBench(copilot)
+
+    async def steps() -> None:
+        async with opened(bench, asks=True) as session:
+
+            async def renewed(prompt: str, decision: Any = None) -> str:
+                try:
+                    return (await answer_of(session, prompt, always_says(decision))).text
+                finally:
+                    await session.renew(PATIENCE)
+
+            assert "touch allowed" not in await renewed(shell("touch allowed"), Allow())
+            with pytest.raises(Aborted, match="denied permission"):
+                await renewed(shell("touch denied"), Deny("no"))
+            for wrong in (Allow(input={"command": "touch other"}), Allow(always=True)):
+                with pytest.raises(InvalidOptions):
+                    await events_of(session, shell("touch refused"), always_says(wrong))
+                await session.interrupt(PATIENCE)
+                await session.renew(PATIENCE)
+            for text in ("!touch bang", "/clear", "z" * 40_000):
+                assert text[:20] in await renewed(text)
+            with pytest.raises(AgentError, match="400 boom"):
+                await renewed("err 400 boom")
+            for number in range(counts.ACP_REQUESTS):
+                await renewed(f"SECRET-{number}")
+            await events_of(session, shell("sleep 300 & echo begun"), always_says(Allow()))
+            with pytest.raises(SessionDirty):
+                await session.renew(PATIENCE)
+
+    run_steps(steps)
+    assert {path.name for path in copilot.project.iterdir()} == {"allowed"}
+    for request in model.main_requests:
+        mine = str(request.prompt)
+        others = [text for role, text in request.texts if role == "user" and "SECRET" in text]
+        assert all(mine in text for text in others)
+        assert len(others) <= 1
+
+
+def test_unattended_worker_denied_tool_is_told_to_the_model(copilot: CopilotCli) -> None:
+    async def steps() -> None:
+        async with opened(AcpBench(copilot)) as session:
+            answered = await answer_of(session, shell("touch denied"))
+            assert "tool_result" in answered.text
+            assert [one["tool_name"] for one in answered.permission_denials] == ["execute"]
+            assert answered.usage is not None
+            assert (answered.usage.input_tokens, answered.usage.output_tokens) == (24, 14)
+
+    run_steps(steps)
+    assert not (copilot.project / "denied").exists()

@@ -1,0 +1,163 @@
+"""A kept copilot: messages with receipts, states, permissions, interrupts, and what is refused."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+
+from remuda.agents.copilot.prompting import ESCAPE
+from remuda.agents.copilot.screen import is_working, open_dialog, read_composer
+from remuda.errors import RemudaError
+from remuda.testing.loopback_model import LoopbackModel
+from support.copilot import CopilotCli, MakeCopilot, keep_copilot, shell
+from support.keeper import Start, until
+from support.messages import CHAIN, Post, prompts, stages, step
+
+pytestmark = pytest.mark.real
+
+
+def _asked(post: Post) -> dict[str, Any]:
+    found: list[dict[str, Any]] = until(lambda: post.client.request("asks")["asks"], "a request")
+    return found[0]
+
+
+def _draft(post: Post) -> str:
+    return read_composer(post.lines()).text
+
+
+def test_messages_are_exact_unsafe_ones_refused_and_dialogs_left_alone(
+    copilot: CopilotCli, start: Start, model: LoopbackModel
+) -> None:
+    post = keep_copilot(start, copilot)
+    texts = ["hello copilot", "two\nlines\n" + "x\n" * 20 + "end", "tab\there é 😀 @nofile", "y" * 9000]
+    for text in texts:
+        ended = post.send(text)
+        assert stages(ended) == CHAIN, ended
+        assert step(ended, "ended")["end"] == "answered"
+        assert ended.answer is not None
+        assert ended.answer["text"].startswith("REPLY")
+        assert ended.answer["usage"] == {
+            "input_tokens": 12,
+            "output_tokens": 7,
+            "cache_read_input_tokens": 3,
+            "cache_creation_input_tokens": 0,
+        }
+    sent = [text.replace("\t", "    ") for text in texts]
+    assert prompts(model) == sent
+    assert post.client.describe()["degraded"] == []
+    _unsafe_prompts_are_refused(post, copilot)
+    assert prompts(model) == sent
+    _rewind_dialog_gets_no_prompt(post)
+    assert any("hello copilot" in text for _, text in model.main_requests[-1].texts)
+    failed = post.reached(post.put("err 400 nonsense"), "ended")
+    assert step(failed, "ended")["end"] == "failed"
+    assert step(failed, "ended")["failure"] == "invalid_request"
+    assert post.client.describe()["state"] == "error"
+
+
+def _unsafe_prompts_are_refused(post: Post, copilot: CopilotCli) -> None:
+    mark = copilot.project / "ran"
+    unsafe = [
+        f"!touch {mark}",
+        f"  \n!touch {mark}",
+        f"\u200b!touch {mark}",
+        f"x\x1b[201~!touch {mark}\r",
+        "/clear",
+        " /nosuch x",
+        "quit",
+        "z" * 29_000,
+    ]
+    for text in unsafe:
+        assert step(post.send(text), "ended")["end"] == "refused", text[:30]
+    assert not mark.exists()
+
+
+def _rewind_dialog_gets_no_prompt(post: Post) -> None:
+    """Enter there would lose the last turns."""
+    until(lambda: is_working(post.lines()) is False, "rest on the screen")
+    post.watcher.press(ESCAPE * 2)
+    until(lambda: open_dialog(post.lines()) == "rewind dialog", "the dialog")
+    sent = post.put("not into the dialog")
+    post.held("dialog")
+    post.watcher.press(ESCAPE)
+    assert stages(post.ended(sent)) == CHAIN
+
+
+def test_permission_from_elsewhere_cancel_and_draft(
+    copilot: CopilotCli, start: Start, model: LoopbackModel
+) -> None:
+    post = keep_copilot(start, copilot, draft_patience=1.5)
+    sent = post.put(shell("touch allowed"))
+    asked = _asked(post)
+    assert (asked["tool"], asked["input"]) == ("bash", {"command": "touch allowed"})
+    assert post.client.describe()["state"] == "waiting_permission"
+    post.client.request("answer", id=asked["id"], behavior="allow")
+    assert step(post.ended(sent), "ended")["end"] == "answered"
+
+    sent = post.put(shell("touch denied"))
+    post.client.request("answer", id=_asked(post)["id"], behavior="deny", message="not now")
+    ended = post.ended(sent)
+    assert ended.answer is not None
+    assert "not now" in ended.answer["text"]
+
+    sent = post.put(shell("touch edited"))
+    asked = _asked(post)
+    with pytest.raises(RemudaError, match="edited input"):
+        post.client.request("answer", id=asked["id"], behavior="allow", input={"command": "touch other"})
+    with pytest.raises(RemudaError, match="for good"):
+        post.client.request("answer", id=asked["id"], behavior="allow", always=True)
+    post.client.request("answer", id=asked["id"], behavior="deny", interrupt=True)
+    assert step(post.ended(sent), "ended")["end"] == "interrupted"
+    assert {path.name for path in copilot.project.iterdir()} == {"allowed"}
+
+    sent = post.put("SLOW 60 words")
+    until(lambda: any("word1" in line for line in post.lines()), "its text")
+    post.client.request("interrupt", id=sent)
+    assert step(post.ended(sent), "ended")["end"] == "interrupted"
+    assert "abort" in [record["type"] for record in copilot.events()]
+
+    until(lambda: _draft(post) == "" and is_working(post.lines()) is False, "an empty composer")
+    post.watcher.press(b"half a thought")
+    until(lambda: _draft(post) == "half a thought", "the draft")
+    assert stages(post.send("with a draft")) == CHAIN
+    until(lambda: _draft(post) == "half a thought", "the draft again")
+    assert prompts(model)[-1] == "with a draft"
+
+
+def test_permission_unanswered_dialog_opens_and_no_prompt_is_typed_into_it(
+    copilot: CopilotCli, start: Start, model: LoopbackModel
+) -> None:
+    post = keep_copilot(start, copilot, env={"REMUDA_COPILOT_ASK_SECONDS": "1"})
+    sent = post.put(shell("touch byhand"))
+    until(lambda: open_dialog(post.lines()) == "permission dialog", "the dialog")
+    until(lambda: not post.client.request("asks")["asks"], "the end of the request")
+    later = post.put("later")
+    assert post.client.describe()["state"] == "waiting_permission"
+    assert not (copilot.project / "byhand").exists()
+    post.watcher.press(b"\r")
+    assert step(post.ended(sent), "ended")["end"] == "answered"
+    assert (copilot.project / "byhand").exists()
+    assert stages(post.ended(later)) == CHAIN
+    assert prompts(model)[-1] == "later"
+
+
+def test_untrusted_folder_waits_for_a_word_and_a_dead_session_resumes(
+    make_copilot: MakeCopilot, start: Start, model: LoopbackModel
+) -> None:
+    cli = make_copilot(trust=False)
+    post = keep_copilot(start, cli)
+    sent = post.put("remember blue")
+    post.held("trusted")
+    assert not model.main_requests
+    post.watcher.press(b"\r")
+    assert stages(post.ended(sent)) == CHAIN
+    post.kept.keeper.signal(signal.SIGKILL)
+    assert post.kept.keeper.ended()
+    config = cli.home / ".copilot" / "config.json"
+    assert not config.exists() or str(cli.project) not in config.read_text()  # asked again, and answered
+    again = keep_copilot(start, cli, resume=True, trust=True, prompt="- which colour", message_id="m1")
+    assert stages(again.ended("m1")) == CHAIN
+    assert prompts(model) == ["remember blue", "- which colour"]
+    assert any("remember blue" in text for _, text in model.main_requests[-1].texts)
