@@ -34,6 +34,12 @@ def _demo() -> Agent:
     return DemoAgent()
 
 
+def _opencode() -> Agent:
+    from .opencode.agent import OpencodeAgent
+
+    return OpencodeAgent()
+
+
 def _plain(name: str) -> Callable[[], Agent]:
     def make() -> Agent:
         from .plain import PlainAgent
@@ -45,6 +51,7 @@ def _plain(name: str) -> Callable[[], Agent]:
 
 _AGENTS: dict[str, Callable[[], Agent]] = {
     "claude": _claude,
+    "opencode": _opencode,
     "simple": _plain("simple"),
     "none": _plain("none"),
     "demo": _demo,
