@@ -30,6 +30,18 @@ class OpencodeAgent(PlainAgent):
         return OpencodePrompts()
 
     @property
+    def headless(self) -> Headless | None:  # type: ignore[override]
+        from .headless import OpencodeHeadless
+
+        return OpencodeHeadless()
+
+    @property
+    def warm(self) -> WarmAgent | None:  # type: ignore[override]
+        from .warm import OpencodeWarm
+
+        return OpencodeWarm()
+
+    @property
     def sources(self) -> AgentSources | None:  # type: ignore[override]
         from .sources import OpencodeSources
 

@@ -36,8 +36,11 @@ from .server import Address, Server
 
 log = logging.getLogger("remuda.agents.opencode")
 
-_UNRUN_TIMEOUT = 5.0
-"""Seconds after which a stored prompt of an idle server counts as one that will not run."""
+_UNRUN_TIMEOUT = 15.0
+"""Seconds after which a stored prompt of an idle server counts as one that will not run.
+
+The first prompt of a server took 5 s on a machine with load 9.
+"""
 _SETTLE = 0.3
 """Seconds after a failed or aborted turn in which a prompt may be stored and never run (1.18.33)."""
 _LONGEST_RETRY = 20.0
@@ -162,20 +165,17 @@ class OpencodeChannel:
         if call.command:
             return await self._command(call)
         await self._show(self._reader.conversation)
-        for _ in range(2):
-            prompt_id = self._ours = make_message_id(call.id, time.time())
-            body = {"messageID": prompt_id, "parts": [{"type": "text", "text": call.prompt}]}
-            path = f"/session/{self._reader.conversation}/prompt_async"
-            self._reader.error = {}
-            status, document = await self._server.request("POST", path, body)
-            _check(status, document)
-            if await self._begins(prompt_id):
-                return prompt_id
-            log.warning("opencode stored message %s and did not run it; it is deleted", call.id)
-        raise CallRefused("opencode stored the prompt twice and started no turn for it")
+        prompt_id = self._ours = make_message_id(call.id, time.time())
+        body = {"messageID": prompt_id, "parts": [{"type": "text", "text": call.prompt}]}
+        path = f"/session/{self._reader.conversation}/prompt_async"
+        self._reader.error = {}
+        status, document = await self._server.request("POST", path, body)
+        _check(status, document)
+        await self._begun(prompt_id)
+        return prompt_id
 
-    async def _begins(self, prompt_id: str) -> bool:
-        """Wait for the turn of a prompt. Returns False if none starts, and the prompt is deleted."""
+    async def _begun(self, prompt_id: str) -> None:
+        """Wait for the turn of a prompt. Raises `CallRefused` if none starts; the prompt is deleted then."""
         reader, loop = self._reader, asyncio.get_running_loop()
         deadline = loop.time() + _UNRUN_TIMEOUT
         while not reader.has_begun(prompt_id):
@@ -195,8 +195,7 @@ class OpencodeChannel:
                     continue
                 past = past_of(await self._messages(conversation), prompt_id, busy=False)
                 if not past.submitted and await self._delete(prompt_id):
-                    return False
-        return True
+                    raise CallRefused("opencode stored the prompt and started no turn for it") from None
 
     async def _delete(self, prompt_id: str) -> bool:
         """Delete a stored prompt. Returns whether it is gone and has no answer."""
@@ -222,7 +221,7 @@ class OpencodeChannel:
         running = asyncio.create_task(self._server.request("POST", path, body))  # answered at its end
         self._aside.start(_ignored(running))
         await self._show(self._reader.conversation)
-        await self._begins(prompt_id)
+        await self._begun(prompt_id)
         return prompt_id
 
     async def _clear(self, name: str) -> None:

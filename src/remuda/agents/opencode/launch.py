@@ -15,12 +15,14 @@ from urllib.parse import quote
 from remuda.agents.base import Companion, Launch, LaunchContext
 from remuda.errors import InvalidOptions, SpawnFailed
 from remuda.frozen import frozen
-from remuda.untrusted import as_object, as_objects, dump_json, parse_json
+from remuda.untrusted import as_object, as_objects, dump_json, parse_object
 
 from .server import USER, Address, request_now
 
 _LISTENING = re.compile(r"listening on (http://127\.0\.0\.1:\d+)")
 _SETTINGS = {"-m": "model", "--model": "model", "--agent": "default_agent"}
+_OUR_SETTINGS = "--settings"
+"""Our own word: settings of opencode as JSON. The pool and `print` use it."""
 _SESSION = ("-s", "--session")
 _CONTINUE = ("-c", "--continue")
 _SERVER_FLAGS = ("--pure", "--print-logs")
@@ -48,12 +50,14 @@ def read_words(words: Sequence[str]) -> Words:
     rest = list(words)
     while rest:
         word, joined, value = rest.pop(0).partition("=")
-        if word in _SETTINGS or word in _SESSION:
+        if word in _SETTINGS or word in _SESSION or word == _OUR_SETTINGS:
             if not joined:
                 if not rest:
                     raise InvalidOptions(f"{word} of opencode needs a value")
                 value = rest.pop(0)
-            if word in _SESSION:
+            if word == _OUR_SETTINGS:
+                settings = merged(settings, _read_settings(value, word))
+            elif word in _SESSION:
                 conversation = value
             else:
                 settings[_SETTINGS[word]] = value
@@ -70,15 +74,33 @@ def read_words(words: Sequence[str]) -> Words:
     return Words(settings, tuple(server), conversation, last)
 
 
+def _read_settings(text: str, where: str) -> dict[str, Any]:
+    try:
+        return parse_object(text)
+    except ValueError as error:
+        raise InvalidOptions(f"{where} is not a JSON object: {error}") from error
+
+
+def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with those of `other` over them, also within objects.
+
+    An action for all (`"permission": "allow"`) is a rule for `*` then.
+    """
+    made = dict(one)
+    for name, value in other.items():
+        before = made.get(name)
+        if isinstance(value, dict) and isinstance(before, str) and name == "permission":
+            before = {"*": before}
+        made[name] = merged(before, value) if isinstance(value, dict) and isinstance(before, dict) else value
+    return made
+
+
 def with_settings(env: Mapping[str, str], settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the environment with these settings, which come before all others. Raises `InvalidOptions`."""
     if not settings:
         return dict(env)
-    try:
-        given = parse_json(env.get(_SETTINGS_VARIABLE) or "{}")
-    except ValueError as error:
-        raise InvalidOptions(f"{_SETTINGS_VARIABLE} is not valid JSON: {error}") from error
-    return {**env, _SETTINGS_VARIABLE: dump_json({**as_object(given), **settings})}
+    given = _read_settings(env.get(_SETTINGS_VARIABLE) or "{}", _SETTINGS_VARIABLE)
+    return {**env, _SETTINGS_VARIABLE: dump_json(merged(given, settings))}
 
 
 def server_environment(context: LaunchContext, settings: Mapping[str, Any]) -> dict[str, str]:
