@@ -21,6 +21,7 @@ from support.real_sessions import tool
 _MODEL = "anthropic/claude-sonnet-4-5"
 # Made up; it is only ever sent to loopback.
 _KEY = "sk-ant-api03-remuda-bench-made-up-key-000000000000"
+PATIENCE = 150.0
 QUESTION = tool(
     "question",
     questions=[

@@ -7,7 +7,16 @@ from collections.abc import Iterator
 import pytest
 
 from remuda.testing.loopback_model import LoopbackModel
-from support.opencode import Opencode, opencode_bench
+from support import commands, keeper, messages, watcher
+from support.opencode import PATIENCE, Opencode, opencode_bench
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait longer than for others: on a machine with load 20 its terminal took 45 s to start."""
+    for module in (keeper, messages, watcher):
+        monkeypatch.setattr(module, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(commands, "_COMMAND_PATIENCE", PATIENCE)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from remuda import Client
 from remuda.pool.types import Allow, Decision, PermissionRequest
 from support.commands import Commands
-from support.opencode import Opencode, bash
+from support.opencode import PATIENCE, Opencode, bash
 
 pytestmark = pytest.mark.real
 
@@ -59,7 +59,9 @@ def test_pool_serves_requests_in_conversations_of_their_own(
         return Allow()
 
     async def work() -> list[tuple[str, str | None, str | None]]:
-        async with Client(agent="opencode", pool_size=1, permissions=decide) as client:
+        async with Client(
+            agent="opencode", pool_size=1, permissions=decide, spawn_timeout=PATIENCE
+        ) as client:
             prompts = ["my secret is 4711", "what is it?", bash("echo pooled")]
             replies = [await client.run(prompt, cwd=str(opencode.project)) for prompt in prompts]
             return [(reply.text, reply.conversation_id, reply.session_id) for reply in replies]

@@ -71,7 +71,7 @@ class OpencodePrompts:
         border = _find_border(lines)
         if border is None:
             return Composer(ComposerKind.ABSENT)
-        width = len(lines[border].rstrip())
+        width = lines[border].rindex("▀") + 1  # beyond it is the sidebar of a wide terminal
         rows = []
         for row in range(border - 1, -1, -1):
             line = lines[row][:width].strip()

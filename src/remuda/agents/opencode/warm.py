@@ -80,7 +80,7 @@ def _settings(options: WorkerOptions) -> dict[str, Any]:
     except ValueError as error:
         raise InvalidOptions(f"settings is not a JSON object: {error}") from error
     given = settings.get("permission")
-    rules = {"*": given} if isinstance(given, str) else dict(as_object(given))
+    rules: dict[str, Any] = {"*": given} if isinstance(given, str) else dict(as_object(given))
     for action, tools in (("allow", options.allowed_tools), ("deny", options.disallowed_tools)):
         for tool in tools:
             found = _RULE.fullmatch(tool)
