@@ -9,10 +9,11 @@ import signal
 
 import pytest
 
+from remuda.errors import InvalidOptions
 from support.delivery import answer, attempts
 from support.keeper import Start, event_named, until
 from support.messages import CHAIN, stages, step
-from support.opencode import QUESTION, Opencode, bash, screen, server_of
+from support.opencode import PATIENCE, QUESTION, Opencode, bash, screen, server_of
 
 pytestmark = pytest.mark.real
 
@@ -37,14 +38,14 @@ def test_message_chain_draft_human_turn_interrupt_and_errors(opencode: Opencode,
     assert answer(post.send("with a draft")).endswith("to: with a draft")
     until(lambda: "┃  half a thought" in screen(post), "the draft again")
     post.watcher.press(b"\x15SLOW 1 human\r")
-    post.watcher.until("streaming")
+    opencode.model.wait_for(lambda request: request.prompt == "SLOW 1 human", PATIENCE)
     assert answer(post.send("after the human")).endswith("to: after the human")
     assert opencode.prompts()[1:] == ["with a draft", "SLOW 1 human", "after the human"]
 
     # An interrupt on request, and the next message.
     message = post.put("SLOW 60 stop me")
     post.reached(message, "recorded")
-    post.watcher.until("streaming")
+    opencode.model.wait_for("SLOW 60 stop me", PATIENCE)
     post.client.request("interrupt", id=message)
     found = post.ended(message)
     assert (step(found, "ended")["end"], found.reason) == ("interrupted", "interrupted on request")
@@ -71,6 +72,8 @@ def test_permissions_and_questions_are_answered_from_both_sides(opencode: Openco
     ask = event_named(post.client, "ask", tool="bash")
     assert ask["input"]["command"] == "echo allowed > a"
     until(lambda: "Permission required" in screen(post), "the dialog")
+    with pytest.raises(InvalidOptions, match="opencode cannot run an edited input"):
+        post.client.request("answer", id=ask["id"], behavior="allow", input={"command": "echo other > a"})
     post.client.request("answer", id=ask["id"], behavior="allow")
     assert "tool_result" in answer(post.ended(message))
     assert (opencode.project / "a").read_text() == "allowed\n"
@@ -107,7 +110,7 @@ def test_server_that_dies_in_a_turn_is_started_again(opencode: Opencode, start: 
     assert answer(post.send("one")).endswith("to: one")
     message = post.put("SLOW 60 cut")
     post.reached(message, "recorded")
-    opencode.model.wait_for("SLOW 60 cut")
+    opencode.model.wait_for("SLOW 60 cut", PATIENCE)
     server = server_of(post)
     server.signal(signal.SIGKILL)
     found = post.ended(message)

@@ -44,6 +44,7 @@ _ASIDE = "(kept aside) "
 class StableTransport:
     kind: Literal["call"] = "call"
     start_timeout = 20.0
+    edits_input = True
 
     def companion(self, context: LaunchContext) -> Companion:
         trail = context.conversation.get("session_id")
