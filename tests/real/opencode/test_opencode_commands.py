@@ -10,6 +10,7 @@ import pytest
 from remuda import Client
 from remuda.pool.types import Allow, Decision, PermissionRequest
 from support.commands import Commands
+from support.keeper import until
 from support.opencode import PATIENCE, Opencode, bash
 
 pytestmark = pytest.mark.real
@@ -29,11 +30,31 @@ def test_session_is_recognised_resumed_with_its_conversation_and_printed(
     after = json.loads(remuda("show", "work", "--json", env=env).out)
     assert after["conversation"]["session_id"] == before["conversation"]["session_id"]
     assert [text for _, text in opencode.model.requests[-1].texts if "hello" in text]
+    decide_from_the_queue(remuda, env)
+    assert (opencode.project / "approved").exists()
     remuda("kill", "work", env=env)
     gone = remuda("start", "x", "--detach", "--", "opencode", "-s", "ses_none", env=env, cwd=cwd, code=1)
     assert "opencode has no conversation 'ses_none'" in gone.err
     refused = remuda("start", "x", "--detach", "--", "opencode", "--fork", env=env, cwd=cwd, code=2)
     assert "a session of opencode cannot take '--fork'" in refused.err
+
+
+def decide_from_the_queue(remuda: Commands, env: dict[str, str]) -> None:
+    """With a boss that starts after the session."""
+    env = {**env, "TMUX_TMPDIR": str(remuda.home)}
+    remuda("up", "--detach", "--port", "0", env=env)
+    try:
+        message = remuda("send", "work", bash("touch approved"), env=env).out.split()[0]
+        until(lambda: '"permission"' in remuda("queue", "--json", env=env).out, "the request")
+        (item,) = json.loads(remuda("queue", "--json", env=env).out)["items"]
+        assert (item["session"]["agent"], item["reason"]) == ("opencode", "permission")
+        assert "touch approved" in json.dumps(item)
+        remuda("approve", "work", "--yes", env=env)
+        until(lambda: "tool_result" in remuda("queue", "--json", env=env).out, f"the answer to {message}")
+        used = json.loads(remuda("usage", "--json", env=env).out)
+        assert used
+    finally:
+        remuda("down", "--force", env=env)
 
 
 def test_print_answers_denies_and_reports_errors(opencode: Opencode, remuda: Commands) -> None:

@@ -1,4 +1,4 @@
-"""What opencode's permission requests tell the boss. It has no registry and no files that can be watched."""
+"""What opencode's requests and our transcript tell the boss. It has no registry and no hooks."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from remuda.agents.attention import Event
 from remuda.agents.sources import BackgroundJob, ConversationReader, PermissionReader, ReadFile, RegistryEntry
 
 from .asking import OpencodePermissions
+from .conversation import OpencodeConversations
 
 
 class OpencodeSources:
     agent = "opencode"
     permissions: PermissionReader = OpencodePermissions()
-    conversations: ConversationReader | None = None
+    conversations: ConversationReader | None = OpencodeConversations()
 
     def hook_events(
         self,

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from remuda.agents.base import LaunchContext
+from remuda.agents.conversation import MessageUsage, Tokens, TurnBegun
 from remuda.agents.opencode.asking import OpencodePermissions, answer_list
+from remuda.agents.opencode.conversation import OpencodeConversations
 from remuda.agents.opencode.launch import find_address, make_companion, make_launch, merged, read_words
 from remuda.agents.opencode.messages import find_call, make_message_id, past_of
 from remuda.agents.opencode.prompting import OpencodePrompts
@@ -61,6 +63,25 @@ def test_past_of_a_message() -> None:
     error = {"name": "MessageAbortedError"}
     aborted = message("assistant", "msg_2", parentID="msg_1", error=error)
     assert past_of([prompt, aborted], "msg_1", busy=False).interrupted
+
+
+def test_conversation_for_people_and_accounts() -> None:
+    tokens = {"input": 12, "output": 7, "reasoning": 0, "cache": {"read": 3, "write": 0}}
+    call = {"id": "prt_1", "type": "tool", "tool": "bash", "callID": "c1"}
+    state = {"status": "error", "input": {"command": "ls"}, "error": "The user rejected permission to use it"}
+    record = message("assistant", "msg_2", sessionID="ses_a", modelID="m", tokens=tokens, cost=0.5)
+    record["parts"].append({**call, "state": state})
+    reader = OpencodeConversations()
+    kinds = [(one.kind, one.text or one.tool, one.denied) for one in reader.entries(record, "ses_a")]
+    assert kinds == [
+        ("answer", "words", None),
+        ("tool_call", "bash", None),
+        ("tool_result", "The user rejected permission to use it", True),
+        ("usage", None, None),
+    ]
+    assert reader.usage(record, "ses_a") == MessageUsage("msg_2", "m", Tokens(12, 7, 3, 0), NOW, 0.5)
+    assert reader.usage(message("user", "msg_1", sessionID="ses_a"), "ses_a") == TurnBegun("msg_1", NOW)
+    assert reader.usage(record, "ses_b") is None
 
 
 # ── the screen ──
