@@ -66,7 +66,7 @@ class OpencodePermissions:
         """Return the input with an answer to each question. Raises `InvalidOptions`."""
         questions = [str(one.get("question", "")) for one in as_objects(given.get("questions"))]
         if unknown := [name for name in answers if name not in questions]:
-            raise InvalidOptions(f"there is no question '{str(unknown[0])[:80]}'")
+            raise InvalidOptions(f"the request does not have the question '{str(unknown[0])[:80]}'")
         if missing := [name for name in questions if not answers.get(name)]:
             raise InvalidOptions(f"no answer to '{missing[0][:80]}'")
         return {**given, "answers": dict(answers)}

@@ -1,7 +1,7 @@
 """The connection to the server of one opencode session: prompts, decisions and interrupts in, reports out.
 
-A prompt that opencode has stored is not a turn yet: 204 is no proof. It runs when an answer to it exists. One
-that was stored and did not run would be added to the next request, so it is deleted again.
+A prompt that opencode has stored (204) is not a turn yet. It runs when an answer to it exists. One that was
+stored and did not run would be added to the next request, so it is deleted again.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ _BORDER = "╹▀▀"
 _EDGE = "┃"
 _PLACEHOLDER = "Ask anything"
 _BORDER_ROWS = 8
-"""The lower border of the composer is in so many rows from the bottom."""
+"""The lower border of the composer is in one of these rows at the bottom."""
 _DIALOGS = {
     "△ Permission required": "permission",
     "△ Always allow": "permission",

@@ -56,7 +56,7 @@ class _Message:
 
 
 class ConversationReader:
-    """`records` collects messages that are complete, for whoever writes them down."""
+    """`records` collects messages that are complete, for the transcript."""
 
     def __init__(self, conversation: str, transcript: str = "") -> None:
         self.conversation = conversation
