@@ -121,6 +121,9 @@ class CallTransport(Protocol):
     def find_address(self, context: LaunchContext, output: str) -> str | None:
         """Return where it listens, once it does. `output` is what the companion has printed so far."""
 
+    def may_start_again(self, output: str) -> bool:
+        """Return whether a companion that ended while it started, with this output, is to be tried again."""
+
     def channel(self, address: CallAddress) -> CallChannel:
         """Return a channel that is not connected yet."""
 

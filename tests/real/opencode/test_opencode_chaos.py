@@ -18,7 +18,7 @@ from remuda.inbox.receipts import FINAL, trace
 from remuda.keeper.survivors import end_survivors
 from support import counts
 from support.keeper import Process, Start
-from support.messages import Post, stages
+from support.messages import Post, stages, step
 from support.opencode import PATIENCE, Opencode, record_of
 
 SEED = 11
@@ -60,6 +60,7 @@ def test_no_message_is_lost_or_run_twice_whatever_is_killed(opencode: Opencode, 
     chance = random.Random(SEED)
     texts = [f"SLOW 1 chaos {n}" if n % 3 == 1 else f"chaos {n} is here" for n in range(MESSAGES)]
     post = opencode.start(start)
+    post.kept.may_complain = True  # a server that is started again may be killed with its keeper
     inbox, killed = Inbox(post.folder), Counter[str]()
     ids = []
     for n, text in enumerate(texts):
@@ -71,6 +72,7 @@ def test_no_message_is_lost_or_run_twice_whatever_is_killed(opencode: Opencode, 
             kill(post, victim)
             if victim != "server":
                 post = opencode.start(start, resume=True)
+                post.kept.may_complain = True
     found = [post.ended(one) for one in ids]
     assert killed.keys() == set(VICTIMS)
     taken = Counter(opencode.prompts())
@@ -100,3 +102,15 @@ def test_no_secret_of_a_request_is_in_a_later_one(
     for request in opencode.model.requests:
         found = set(re.findall(r"secret-\d{3}-x", json.dumps(request.body)))
         assert len(found) <= 1, found
+
+
+def test_prompt_that_opencode_cannot_run_is_refused_and_does_not_stay(
+    opencode: Opencode, start: Start
+) -> None:
+    post = opencode.start(start, "o", "--model", "anthropic/none-such")
+    message = post.put("to no model")
+    found = post.reached(message, "nacked")
+    ended = step(found, "ended")
+    assert (ended["end"], "submitted" in stages(found)) == ("failed", False)
+    assert "Model not found" in str(step(found, "nacked"))
+    assert opencode.prompts() == []

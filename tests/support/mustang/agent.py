@@ -54,6 +54,9 @@ class StableTransport:
     def find_address(self, context: LaunchContext, output: str) -> str | None:
         return _socket(context) if "stable open at " in output else None
 
+    def may_start_again(self, output: str) -> bool:
+        return "the gate is stuck" in output
+
     def channel(self, address: CallAddress) -> StableChannel:
         return StableChannel(address)
 

@@ -43,6 +43,10 @@ class OpencodeTransport:
     def find_address(self, context: LaunchContext, output: str) -> str | None:
         return find_address(context, output, self._skip)
 
+    def may_start_again(self, output: str) -> bool:
+        """Two servers that start at once may meet in their database, mostly in a new home."""
+        return "database is locked" in output
+
     def channel(self, address: CallAddress) -> OpencodeChannel:
         return OpencodeChannel(address)
 
