@@ -122,7 +122,7 @@ class CallTransport(Protocol):
         """Return where it listens, once it does. `output` is what the companion has printed so far."""
 
     def may_start_again(self, output: str) -> bool:
-        """Return whether a companion that ended while it started, with this output, is to be tried again."""
+        """Return whether to start a companion again that ended while it started, with this output."""
 
     def channel(self, address: CallAddress) -> CallChannel:
         """Return a channel that is not connected yet."""

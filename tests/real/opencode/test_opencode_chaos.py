@@ -94,7 +94,9 @@ def test_no_secret_of_a_request_is_in_a_later_one(
         monkeypatch.setenv(name, value)
 
     async def work() -> set[str | None]:
-        async with Client(agent="opencode", pool_size=2, spawn_timeout=PATIENCE) as client:
+        async with Client(
+            agent="opencode", pool_size=2, spawn_timeout=PATIENCE, acquire_timeout=10 * PATIENCE
+        ) as client:
             asked = [client.run(f"secret-{n:03}-x", cwd=str(opencode.project)) for n in range(REQUESTS)]
             return {reply.conversation_id for reply in await asyncio.gather(*asked)}
 
