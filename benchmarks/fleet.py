@@ -26,8 +26,9 @@ from benchmarks.report import Report, Target, percentile
 from benchmarks.scene import Scene, bounded, cpu_seconds, memory_bytes
 
 from remuda.fleet.events import EventFollower
-from remuda.fleet.hub import Hub, Stored
+from remuda.fleet.hub import Hub
 from remuda.fleet.hub_folder import HubFolder
+from remuda.fleet.hub_types import Stored
 from remuda.fleet.membership import Membership, write_key
 from remuda.fleet.remote import RemoteHosts
 from remuda.fleet.subjects import EVENTS, Role

@@ -21,6 +21,7 @@ from remuda.boss.records.store import Store
 from remuda.boss.service import BossService
 from remuda.fleet.events import EventReporter
 from remuda.fleet.exchange import FleetMessage
+from remuda.fleet.held_name import HeldName
 from remuda.fleet.host import FleetHost
 from remuda.fleet.hub import Hub
 from remuda.fleet.hub_folder import HubFolder
@@ -51,7 +52,8 @@ class Host:
         self._sessions.mkdir(mode=0o700)
         self._service = BossService(Store(self._folder / "boss.db"))
         boss = BossParts(self._service)
-        self._host = _TimedHost(boss, self._folder, self._sessions, BossFolder(self._folder))
+        self._name = HeldName()
+        self._host = _TimedHost(boss, self._folder, self._sessions, BossFolder(self._folder), self._name)
         self._hub: Hub | None = None
         self._bare: Hub | None = None
         self._tasks: list[asyncio.Task[Any]] = []
@@ -62,7 +64,9 @@ class Host:
         await self._service.open()
         hub = self._hub = await Hub.connect(self._member)
         await hub.measure()
-        self._tasks.append(asyncio.create_task(self._host.run(hub)))
+        await self._name.claim(hub)
+        self._tasks.append(asyncio.create_task(self._name.renew_forever(hub)))
+        self._tasks += [asyncio.create_task(run(hub)) for _, run in self._host.parts()]
 
     async def start_sessions(self) -> None:
         """Sessions that are idle. Their beginning is not reported: the hub shall have nothing but them."""

@@ -26,11 +26,13 @@ from benchmarks import (
     fleet_attach,
     idle,
     inbox,
+    mcp_call,
     memory,
     opencode,
     page,
     page_terminal,
     pool,
+    resume,
     start,
     status,
     throughput,
@@ -45,6 +47,7 @@ BENCHMARKS: dict[str, Callable[[Scene, Report, int], None]] = {
     "status": status.measure,
     "attach": attach.measure,
     "start": start.measure,
+    "resume": resume.measure,
     "memory": memory.measure,
     "idle": idle.measure,
     "cli": cli.measure,
@@ -62,6 +65,7 @@ BENCHMARKS: dict[str, Callable[[Scene, Report, int], None]] = {
     "dash": dash.measure,
     "fleet": fleet.measure,
     "far": fleet_attach.measure,
+    "mcp": mcp_call.measure,
 }
 
 

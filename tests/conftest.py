@@ -17,22 +17,31 @@ import pytest
 from hypothesis import settings
 
 from remuda.keeper.start import start_session
-from support import counts
+from support import counts, forks
 from support.commands import Commands
 from support.keeper import Kept, Process, Start, end_processes, make_spec
 from support.old_version import NOT_TESTED, install_old, is_in_history
 from support.tmux_attention import TmuxBench
 
 # Every process that this one starts carries it, whatever becomes of its ancestry. Each worker of
-# pytest-xdist is a process with a mark of its own.
+# pytest-xdist is a process with a mark of its own. A fork server keeps only variables of the interpreter, so
+# it has the mark by a second name, which also gives each worker fork servers of its own.
 MARK = f"REMUDA_TEST_RUN={uuid.uuid4().hex[:12]}"
 _VARIABLE, _VALUE = MARK.split("=")
-os.environ[_VARIABLE] = _VALUE
+os.environ[_VARIABLE] = os.environ[f"PYTHON_{_VARIABLE}"] = _VALUE
+_MARKS = {MARK.encode(), f"PYTHON_{MARK}".encode()}
 _FOLDER_PREFIX = f"rmd-{_VALUE}-"
 # The default is often too long for a socket's path.
 _TEMPORARY = Path("/tmp")
 # How long a process may take to end by itself. All of it is waited for only when one does not.
 _GOING = 10.0
+
+# Most keepers come from the fork server of their worker.
+_RUNTIME = _TEMPORARY / f"rmd-run-{_VALUE}"
+_RUNTIME.mkdir(mode=0o700)
+os.environ["XDG_RUNTIME_DIR"] = str(_RUNTIME)
+
+forks.install()
 
 # Where it is set every process compiles all that it loads, at every start. That doubles the processor time of
 # a command (110 ms instead of 50), a keeper (260, 145) and a boss (260, 125).
@@ -61,11 +70,17 @@ def marked_processes() -> dict[int, str]:
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
         try:
-            if MARK.encode() in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
+            if not _MARKS.isdisjoint(Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")):
                 found[int(entry)] = Path(f"/proc/{entry}/cmdline").read_bytes().replace(b"\0", b" ").decode()
         except OSError:  # gone, or another user's
             continue
     return found
+
+
+def _end_fork_servers() -> None:
+    servers = {pid: command for pid, command in marked_processes().items() if "fork_server" in command}
+    end_processes(servers)
+    shutil.rmtree(_RUNTIME, ignore_errors=True)
 
 
 def _settled_processes() -> dict[int, str]:
@@ -81,6 +96,8 @@ def _settled_processes() -> dict[int, str]:
 
 
 def left_behind() -> list[str]:
+    forks.close()
+    _end_fork_servers()
     processes = _settled_processes()
     end_processes(processes)
     folders = sorted(_TEMPORARY.glob(f"{_FOLDER_PREFIX}*"))

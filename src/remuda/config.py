@@ -68,6 +68,16 @@ class Config:
     status_bar: bool = _key(True)
     mouse: bool = _key(True)
     """Whether `attach` takes the mouse wheel where the program does not."""
+    restart_tries: int = _key(5, 1000)
+    """How often in a row a session of `--restart` is started again before it is left alone."""
+    restart_pause: float = _key(2.0, LONGEST)
+    """Seconds before the second try; each further pause is twice as long."""
+    worktree_folder: str = _key("../{repo}.worktrees")
+    """Where `--worktree` makes worktrees: below the repository, unless it is absolute."""
+    worktree_setup: str | None = _key(None)
+    """A shell command that runs in a new worktree before the agent."""
+    worktree_disposable: str = _key("")
+    """Names of ignored files and folders that may be removed with a worktree, with blanks between."""
     boss: dict[str, Any] = field(default_factory=dict)
     """The table `[boss]`: what the boss is started with."""
     currency: str = "USD"

@@ -117,6 +117,22 @@ def is_alive(pid: int) -> bool:
     return not _asked_of_ps(pid, "stat").startswith("Z")
 
 
+def ancestors(pid: int) -> Iterator[int]:
+    """Yield the parent of a process, its parent, and so on. Linux; elsewhere by one call of ps for each."""
+    seen = {pid}
+    while True:
+        if _LINUX:
+            fields = _stat(pid)
+            parent = fields[1] if fields else ""
+        else:
+            parent = _asked_of_ps(pid, "ppid").strip()
+        pid = int(parent) if parent.isdigit() else 0
+        if pid <= 0 or pid in seen:
+            return
+        seen.add(pid)
+        yield pid
+
+
 def send_signal(pid: int, signal_number: int) -> None:
     """Send a signal. Does nothing if the process has ended, or is another user's."""
     try:

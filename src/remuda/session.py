@@ -36,7 +36,7 @@ from .keeper.cancel import (
     find_prompts,
     wait_for_rest,
 )
-from .keeper.client import KeeperClient, absent
+from .keeper.client import KeeperClient, absent, check_delivers
 from .keeper.compose import compose
 from .keeper.elsewhere import split_host
 from .keeper.foreign import ForeignEnd
@@ -45,9 +45,11 @@ from .keeper.history_reader import HistoryReader, last_screen
 from .keeper.history_stream import HistoryStream
 from .keeper.listing import dead_records
 from .keeper.record import SessionRecord
+from .keeper.resume import give_up_restart
 from .keeper.spec import DEFAULT_KILL_GRACE
 from .keeper.start import DEFAULT_START_TIMEOUT, start_session
 from .keeper.survivors import end_survivors
+from .keeper.worktree import start_in_worktree
 from .names import check_name
 from .paths import SessionPaths, sessions_folder
 from .terminal.history_lines import open_transcript
@@ -68,6 +70,10 @@ class StartOptions(TypedDict, total=False):
     """Answer yes if the agent asks whether the folder is trusted."""
     on_orphan: Literal["retry", "deadletter", "drop"] | None
     """What to do with a message that was in flight when the session died. Default "deadletter"."""
+    restart: Literal["never", "on-crash", "always"] | None
+    """Whether the boss or `remuda resume --all` starts the session again after its end. Default "never"."""
+    worktree: bool | str | None
+    """Run in a new git worktree: True for a new branch with the session's name, or the name of a branch."""
     turn_timeout: float | None
     """Seconds without a sign of life after which a turn has failed. Default 0: no limit."""
     draft_patience: float | None
@@ -169,9 +175,12 @@ class Session:
         variables = [f"{key}={value}" for key, value in check_variables("env", env or {}).items()]
         start_options = {"cwd": cwd, "variables": variables, **options}
         limit = check_seconds("timeout", timeout)
-        start_session(
-            compose(name, check_words("command", command), where, start_options, config).spec, limit
-        )
+        branch = start_options.pop("worktree", None)
+        spec = compose(name, check_words("command", command), where, start_options, config).spec
+        if branch is None or branch is False:
+            start_session(spec, limit)
+        else:
+            start_in_worktree(spec, "" if branch is True else check_text("worktree", branch), config, limit)
         return cls(name, folder=where)
 
     @classmethod
@@ -304,12 +313,17 @@ class Session:
         """Wait until the message with this id has ended, and return its receipt.
 
         Returns at once if it ended before. Raises `WaitTimeout` after `timeout` seconds; None waits without
-        a limit. The message stays in the inbox after a timeout. Raises `MessageNotFound`.
+        a limit. Raises `SessionDead` for an agent that failed while starting. The message stays in the inbox
+        after either. Raises `MessageNotFound`.
         """
         return self._wait(message, timeout)
 
     def _wait(self, message: str, timeout: float | None, check: Callable[[], None] | None = None) -> Trace:
-        attend = None if check is None else lambda _: check()
+        def attend(trace: Trace) -> None:
+            if check is not None:
+                check()
+            check_delivers(self._paths, trace.id)
+
         *_, last = follow(self._paths.inbox, message_id(message), limit_of(timeout), attend)
         return last
 
@@ -363,7 +377,8 @@ class Session:
 
         After `grace` seconds processes that still run are killed; None uses the session's own setting. The
         exit code is None if the keeper could not report it. If the keeper was killed before, ends what is
-        left. Raises `SessionDead` if nothing runs.
+        left. A session of `restart` is not restarted after this. Raises `SessionDead` if nothing runs and
+        nothing would be restarted.
         """
         if grace is not None:
             grace = check_seconds("grace", grace)
@@ -376,7 +391,8 @@ class Session:
                 allowed = float(client.request("kill", grace=grace)["grace"])
                 return client.wait_exit(allowed + _END_TIMEOUT)
         except SessionDead:
-            if end_survivors(self._paths, patience)[0] == 0:
+            count = end_survivors(self._paths, patience)[0]
+            if not give_up_restart(self._paths) and not count:
                 raise
             return None
 

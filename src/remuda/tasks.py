@@ -107,3 +107,21 @@ async def in_thread(call: Callable[[Check], T]) -> T:
         return await future
     finally:
         abandoned.set()
+
+
+@contextlib.contextmanager
+def heeding_cancellation() -> Iterator[None]:
+    """Raise `CancelledError` at the end if the task was cancelled inside.
+
+    For a library such as nats-py. It waits with `wait_for`, which on Python 3.11 loses a cancellation that
+    comes with the answer, and it drops one that comes while it ends its own tasks. Then a boss that left the
+    fleet never ended.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    before = task.cancelling()
+    try:
+        yield
+    finally:
+        if task.cancelling() > before:
+            raise asyncio.CancelledError

@@ -14,7 +14,7 @@ import pytest
 
 from remuda.errors import HostUnreachable
 from remuda.fleet.exchange import make_message
-from remuda.fleet.host import LEASE
+from remuda.fleet.held_name import LEASE
 from remuda.fleet.hub import Hub
 from remuda.inbox.receipts import read_receipts
 from support import counts

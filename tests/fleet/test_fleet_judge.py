@@ -29,9 +29,9 @@ host.trace = trace
 exchange.put_options = lambda *words: options(*words) | {"dedup": None}
 """,
     "fence": """
-from remuda.fleet import host, hub
+from remuda.fleet import held_name, hub
 store = hub.Hub.store
-host.LEASE = 0.0
+held_name.LEASE = 0.0
 hub.Hub.store = lambda *words, revision=None, **more: store(*words, **more)
 """,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,11 +14,13 @@ from typing import Any
 
 import pytest
 from nats.aio.msg import Msg
+from nats.js.errors import NotFoundError
 
 from remuda.errors import HubRefused, HubUnreachable
 from remuda.fleet.hub import Hub
-from remuda.fleet.membership import Membership, read_key
-from remuda.fleet.subjects import HOSTS
+from remuda.fleet.hub_folder import new_seed
+from remuda.fleet.membership import Key, Membership, read_key
+from remuda.fleet.remote import RemoteHosts
 from support.fleet import FleetBench, HubMachine, Machine, Relay, free_port
 from support.keeper import until
 
@@ -32,6 +35,16 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubMachine]:
 
 def member(hub: HubMachine, path: Path) -> Membership:
     return Membership(read_key(path), hub.url, "machine")
+
+
+def insider(hub: HubMachine) -> Membership:
+    """A key with all rights among the members, until another key is made: no such key is ever made by us."""
+    seed, public = new_seed()
+    config = json.loads(hub.folder.config.read_bytes())
+    config["accounts"]["MEMBERS"]["users"].append({"nkey": public})
+    hub.folder.config.write_text(json.dumps(config))
+    hub.folder._reload()
+    return Membership(Key("insider", (), seed, hub.folder.certificate.read_text()), hub.url, "machine")
 
 
 _STREAMS = ("INBOX", "RECEIPT", "EVENTS", "KV_hosts", "KV_sessions", "KV_accounts")
@@ -61,8 +74,9 @@ def every_subject(name: str) -> list[str]:
     found += [f"rq.{one}.{kind}.{two}" for one, two in pairs for kind in ("read", "act", "new")]
     found += [f"io.{one}.{kind}.{two}.1" for one, two in pairs for kind in ("read", "type", "out", "new")]
     shapes = ("rc.{}.m1", "ev.{}.s", "$KV.hosts.{}", "$KV.sessions.{}.s", "$KV.accounts.{}.a", "_INBOX_{}.x")
-    found += [shape.format(one) for shape in shapes for one in names]
-    found += [f"an.{one}.{two}.1" for one, two in pairs]
+    stored = [shape.format(one) for shape in shapes for one in names]
+    found += [*stored, *(f"new.{one}" for one in stored)]
+    found += [f"an.{one}.{two}.1" for one, two in pairs] + [f"hub.queue.{one}" for one in names]
     for stream in _STREAMS:
         found += [f"$JS.API.{word}.{stream}" for word in _OF_A_STREAM]
         found += [f"$JS.API.CONSUMER.CREATE.{stream}.x.{filtered}" for filtered in (f"in.{name}.>", ">")]
@@ -79,10 +93,13 @@ def every_subject(name: str) -> list[str]:
         found += [f"$JS.API.DIRECT.GET.INBOX.in.{one}.s.m1.{one}"]
     found += ["$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST", "$JS.API.ACCOUNT.PURGE.FLEET"]
     found += ["$JS.API.META.LEADER.STEPDOWN", "$JS.API.SERVER.REMOVE", "$JS.EVENT.ADVISORY.x"]
+    found += ["hub.time", *(f"$KV.members.{one}" for one in names)]
+    found += [f"$JS.API.DIRECT.GET.KV_hosts.$KV.members.{one}" for one in names]
     return [*found, "$SYS.REQ.SERVER.PING", "$SYS.REQ.USER.INFO", "_INBOX.x", "$KV.other.x", "$O.x", "x.y"]
 
 
-_ASKS_TIME = ["$JS.API.STREAM.INFO.KV_hosts"]
+_ASKS_TIME = ["hub.time"]
+_HAS_A_NAME = ["$KV.members.NAME", "$JS.API.DIRECT.GET.KV_hosts.$KV.members.NAME"]
 _ANSWERS = ["an.NAME.NAME.1", "an.other.NAME.1"]
 _ANSWERED = ["_INBOX_NAME.x", "an.NAME.NAME.1", "an.NAME.other.1"]
 _SEES = [
@@ -91,8 +108,8 @@ _SEES = [
     *("rq.NAME.read.NAME", "rq.other.read.NAME", "io.NAME.read.NAME.1", "io.other.read.NAME.1"),
 ]
 _SEEN = [
-    *("$KV.hosts.NAME", "$KV.hosts.other", "$KV.sessions.NAME.s", "$KV.sessions.other.s"),
-    *("rc.NAME.m1", "rc.other.m1", "io.NAME.out.NAME.1", "io.other.out.NAME.1"),
+    *("new.$KV.hosts.NAME", "new.$KV.hosts.other", "new.$KV.sessions.NAME.s", "new.$KV.sessions.other.s"),
+    *("new.rc.NAME.m1", "new.rc.other.m1", "io.NAME.out.NAME.1", "io.other.out.NAME.1"),
 ]
 ALLOWED: dict[str, tuple[list[str], list[str]]] = {
     "host": (
@@ -100,7 +117,7 @@ ALLOWED: dict[str, tuple[list[str], list[str]]] = {
             *_ASKS_TIME,
             *("rc.NAME.m1", "ev.NAME.s", "$KV.hosts.NAME", "$KV.sessions.NAME.s", "$KV.accounts.NAME.a"),
             *("fl.NAME.r1.NAME", "fl.other.r1.NAME", "io.NAME.out.NAME.1", "io.NAME.out.other.1"),
-            *("$JS.API.CONSUMER.MSG.NEXT.INBOX.NAME", "$JS.ACK.INBOX.NAME.1.1.1.1.0"),
+            *("$JS.API.CONSUMER.MSG.NEXT.INBOX.NAME", "$JS.ACK.INBOX.NAME.1.1.1.1.0", "hub.queue.NAME"),
             *("$JS.API.CONSUMER.MSG.NEXT.INBOX.any", "$JS.ACK.INBOX.any.1.1.1.1.0"),
             *("$JS.API.DIRECT.GET.KV_hosts.$KV.hosts.NAME", "$JS.API.DIRECT.GET.KV_accounts"),
             *_ANSWERS,
@@ -108,8 +125,8 @@ ALLOWED: dict[str, tuple[list[str], list[str]]] = {
         [
             *_ANSWERED,
             *(
-                "$KV.accounts.NAME.a",
-                "$KV.accounts.other.a",
+                "new.$KV.accounts.NAME.a",
+                "new.$KV.accounts.other.a",
                 "ap.NAME.3f.NAME",
                 "ap.NAME.3f.other",
             ),
@@ -117,12 +134,12 @@ ALLOWED: dict[str, tuple[list[str], list[str]]] = {
             *(f"io.NAME.{kind}.{one}.1" for kind in ("read", "type") for one in ("NAME", "other")),
         ],
     ),
-    "viewer": ([*_ASKS_TIME, *_SEES], [*_ANSWERED, *_SEEN]),
+    "viewer": ([*_ASKS_TIME, *_SEES, *_HAS_A_NAME], [*_ANSWERED, *_SEEN]),
     "operator": (
         [
             *(*_ASKS_TIME, *_SEES, "in.NAME.s.m1.NAME", "in.other.s.m1.NAME", "in.any.p.r1.NAME"),
             *("rq.NAME.act.NAME", "rq.other.act.NAME", "ap.NAME.3f.NAME", "ap.other.3f.NAME"),
-            *("io.NAME.type.NAME.1", "io.other.type.NAME.1", *_ANSWERS),
+            *("io.NAME.type.NAME.1", "io.other.type.NAME.1", *_ANSWERS, *_HAS_A_NAME),
         ],
         [*_ANSWERED, *_SEEN, "fl.NAME.r1.NAME", "fl.NAME.r1.other"],
     ),
@@ -160,6 +177,9 @@ _PATTERNS = [
         "$KV.*.*",
         "$KV.*.*.*",
         "$KV.accounts.>",
+        "new.>",
+        "new.$KV.>",
+        "_R_.>",
         "_INBOX.>",
         "_INBOX_other.>",
         "$JS.API.>",
@@ -179,11 +199,14 @@ def test_a_key_writes_and_reads_what_its_roles_allow_and_nothing_else(
     publish, subscribe = (
         {one.replace("NAME", name) for role in roles for one in ALLOWED[role][at]} for at in (0, 1)
     )
+    if "host" in roles:  # its name is another one
+        publish -= {one.replace("NAME", name) for one in _HAS_A_NAME}
     subjects = every_subject(name)
     assert publish | subscribe <= {*subjects}
+    every = insider(hub)
 
     async def attempt() -> tuple[set[str], set[str]]:
-        admin, key = await Hub.connect(hub.folder.admin()), await Hub.connect(own)
+        admin, key = await Hub.connect(every), await Hub.connect(own)
         written, heard = Heard(), Heard()
         await admin._client.subscribe(">", cb=written.take)
         await admin._client.flush()
@@ -194,7 +217,7 @@ def test_a_key_writes_and_reads_what_its_roles_allow_and_nothing_else(
             await key._client.subscribe(subject, queue="q", cb=heard.take)
         await key._client.subscribe(f"_INBOX_{name}.end", cb=heard.take)
         await key._client.flush()
-        await key._client.publish("$JS.API.STREAM.INFO.KV_hosts", b"end")
+        await key._client.publish("hub.time", b"end")
         await written.until(b"end")
         # The rest is what an administrator would change the hub with.
         for subject in [one for one in subjects if not one.startswith("$JS.API.")]:
@@ -218,24 +241,92 @@ def test_a_key_cannot_publish_to_a_reply_subject_that_it_names_itself(
     own = member(hub, hub.new_key(name, *roles))
     foreign = ["in.other.s.m1.desk", "rq.other.act.desk", "ap.other.3f.desk", "io.other.type.desk.1"]
     foreign += ["$KV.hosts.other", "ev.other.s", "rc.other.m1", "fl.desk.r1.other", "an.desk.other.1"]
+    every = insider(hub)
 
     async def attempt() -> set[str]:
-        admin, key = await Hub.connect(hub.folder.admin()), await Hub.connect(own)
+        admin, key = await Hub.connect(every), await Hub.connect(own)
         written, heard = Heard(), Heard()
         await admin._client.subscribe(">", cb=written.take)
         await admin._client.flush()
-        await key._client.subscribe("$KV.accounts.*.*", cb=heard.take)
+        await key._client.subscribe(f"an.{name}.*.*", cb=heard.take)
         for subject in foreign:
-            await key._client.publish(f"$KV.accounts.{name}.a", f"to {subject}".encode(), reply=subject)
+            await key._client.publish(f"an.{name}.{name}.1", f"to {subject}".encode(), reply=subject)
             await heard.until(f"to {subject}".encode())
             await key._client.publish(subject, f"try {subject}".encode())
-        await key._client.publish("$JS.API.STREAM.INFO.KV_hosts", b"end")
+        await key._client.publish("hub.time", b"end")
         await written.until(b"end")
         await key.close()
         await admin.close()
         return written.after("try ")
 
     assert asyncio.run(attempt()) == set()
+
+
+@pytest.mark.parametrize("roles", [["host"], ["viewer"], ["host", "operator"]], ids="+".join)
+def test_answers_and_copies_of_the_server_take_the_place_of_nothing(
+    hub: HubMachine, roles: list[str], tmp_path: Path
+) -> None:
+    """The server writes its answers where a client says, whatever that client may publish."""
+    name, victim = "-".join(["forger", *roles]), "-".join(["victim", *roles])
+    evil, good = member(hub, hub.new_key(name, *roles)), member(hub, hub.new_key(victim, "host"))
+    watcher = member(hub, hub.new_key("-".join(["watcher", *roles]), "viewer"))
+    places = {
+        "KV_hosts": f"$KV.hosts.{victim}",
+        "KV_sessions": f"$KV.sessions.{victim}.s",
+        "KV_accounts": f"$KV.accounts.{victim}.a",
+        "RECEIPT": f"rc.{victim}.m1",
+        "EVENTS": f"ev.{victim}.s",
+        "INBOX": f"in.{victim}.s.m1.desk",
+    }
+    targets = [one for place in places.values() for one in (place, f"new.{place}")]
+    truth = json.dumps({"session": {"id": "s", "name": "true", "agent_state": "idle"}}).encode()
+    lie = truth.replace(b"true", b"lie!")
+    asked = [f"$KV.sessions.{name}.s", f"$KV.hosts.{name}", f"rc.{name}.x", f"ev.{name}.s"]
+    asked += [f"$KV.accounts.{name}.a", "hub.time", f"hub.queue.{name}", f"in.{name}.s.m1.{name}"]
+    asked += [f"$JS.API.DIRECT.GET.{stream}" for stream in places]
+    asked += [f"$JS.API.DIRECT.GET.KV_hosts.$KV.hosts.{name}", f"$JS.API.CONSUMER.MSG.NEXT.INBOX.{name}"]
+    asked += [f"$JS.API.CONSUMER.MSG.NEXT.EVENTS.{name}", "$JS.API.CONSUMER.MSG.NEXT.INBOX.any"]
+
+    async def attempt() -> tuple[dict[str, bytes], dict[str, Any]]:
+        admin, key, host = [await Hub.connect(one) for one in (hub.folder.admin(), evil, good)]
+        seeing, remote = await Hub.connect(watcher), RemoteHosts(tmp_path)
+        following = asyncio.create_task(remote.run(seeing))
+        for place in places.values():
+            if not place.startswith("in."):
+                await host.store(place, truth)
+        await admin.store(f"in.{name}.s.m2.desk", lie)
+        await remote.is_loaded.wait()
+        for subject in asked:
+            for target in targets:
+                stream = subject.rpartition(".GET.")[2].partition(".")[0]
+                own = f"$KV.sessions.{name}.s" if stream == "KV_sessions" else f"$KV.hosts.{name}"
+                body = lie if ".API." not in subject else b""
+                body = json.dumps({"last_by_subj": own}).encode() if ".GET." in subject else body
+                await key._client.publish(subject, body, reply=target)
+        await key._client.flush()
+        await host.store(f"$KV.sessions.{victim}.last", truth)
+        async with asyncio.timeout(20):
+            while remote.session(victim, "last") is None:
+                await asyncio.sleep(0.01)
+        found = {place: await _last(admin, stream, place) for stream, place in places.items()}
+        shown = remote.session(victim, "s")
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        for one in (admin, key, host, seeing):
+            await one.close()
+        return found, dict((shown or {})["session"])
+
+    found, shown = asyncio.run(attempt())
+    expected = {place: b"" if place.startswith("in.") else truth for place in places.values()}
+    assert found == expected
+    assert shown["name"] == "true"
+
+
+async def _last(admin: Hub, stream: str, subject: str) -> bytes:
+    try:
+        return bytes((await admin._jetstream.get_last_msg(stream, subject)).data or b"")
+    except NotFoundError:
+        return b""
 
 
 class Heard:
@@ -327,6 +418,22 @@ def test_a_link_that_stalls_does_not_move_the_clock(hub: HubMachine) -> None:
     asyncio.run(attempt())
 
 
+def test_a_dead_link_is_noticed_before_the_library_does(hub: HubMachine) -> None:
+    path = hub.new_key("stalled", "host")
+
+    async def attempt() -> None:
+        with closing(Relay(hub.port)) as relay:
+            connection = await Hub.connect(Membership(read_key(path), relay.url, "machine"))
+            relay.stall()
+            with pytest.raises(HubUnreachable):
+                await connection.until_lost()
+            assert connection._client.is_connected
+            assert connection.closed.is_set()
+            await connection.close()
+
+    asyncio.run(attempt())
+
+
 def test_a_hub_with_another_certificate_is_refused(hub: HubMachine, home: Path) -> None:
     path = hub.new_key("careful", "host")
     document = json.loads(path.read_text())
@@ -379,7 +486,7 @@ def test_a_message_is_on_the_hub_once_for_each_id_and_survives_its_death(hub: Hu
     async def take() -> list[Any]:
         connection = await Hub.connect(host)
         taken: list[Any] = []
-        async for one in connection.messages(1.0):
+        async for one in connection.taking("INBOX", "away", 1.0):
             if one is None:
                 break
             taken.append((one.subject, one.data))
@@ -415,38 +522,17 @@ def test_a_hub_that_is_full_refuses_a_message_and_says_why(hub: HubMachine) -> N
     asyncio.run(attempt())
 
 
-def test_answer_of_the_server_in_the_place_of_a_host_does_not_keep_it_out(bench: FleetBench) -> None:
-    victim, evil = bench.machine("victim", "host"), member(bench.hub, bench.hub.new_key("evil", "host"))
-    errors = []
-
-    async def presence(forges: bool = False) -> bytes:
-        admin, key = await Hub.connect(bench.hub.folder.admin()), await Hub.connect(evil)
-        if forges:  # the server stores its answer where the reply shall go
-            await key._client.publish("rc.evil.x", b"x", reply="$KV.hosts.victim")
-            await key._client.flush()
-        found = await admin.load(HOSTS, "$KV.hosts.victim")
-        await key.close()
-        await admin.close()
-        return found[0].data if found is not None else b""
-
-    def is_back() -> bool:
-        errors.append(str(victim.status()["error"]))
-        return b'"machine"' in asyncio.run(presence())
-
-    until(lambda: b'"stream"' in asyncio.run(presence(forges=True)), "the answer in its place")
-    until(is_back, "the host")
-    assert not any("another machine" in one for one in errors), errors
-
-
 def test_two_machines_with_one_key_do_not_both_have_its_name(bench: FleetBench) -> None:
+    """The files of the second one are a copy of those of the first."""
     desk, first = bench.machine("desk", "operator"), bench.machine("build7", "host")
     first.start("work")
     desk.until_session("build7", "work")
-    copy = bench.folder / "hub" / "cwd" / "build7.key"
     second = Machine(bench.folder / "second", "second")
     bench.machines.append(second)
+    shutil.copytree(
+        first.remuda.home / "fleet", second.remuda.home / "fleet", ignore=shutil.ignore_patterns("*.sock")
+    )
     second.boss_up()
-    second.remuda("fleet", "join", bench.hub.url, "--key", str(copy))
     until(lambda: "another machine is connected as 'build7'" in str(second.status()["error"]), "a refusal")
     assert "another machine is connected as 'build7'" in second.remuda("fleet", "status").out
     sent = [desk.send("build7/work", f"number {at}") for at in range(3)]
@@ -454,3 +540,6 @@ def test_two_machines_with_one_key_do_not_both_have_its_name(bench: FleetBench) 
         desk.until_stage(message, "acked")
     assert first.prompts("work") == [f"number {at}" for at in range(3)]
     assert not (second.remuda.home / "sessions" / "work.inbox").exists()
+    second.remuda("fleet", "leave")  # takes nothing of the other
+    desk.until_session("build7", "work")
+    desk.until_host("build7")

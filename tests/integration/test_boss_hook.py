@@ -387,6 +387,15 @@ def test_request_for_leave_comes_behind_the_prompt_that_lies_in_the_spool(
     hooks.finish(waiting)
 
 
+def test_answer_that_no_one_reads_is_no_error_of_the_hook(boss: RunningBoss, hooks: Hooks) -> None:
+    boss.start()
+    waiting = hooks.start(PERMISSION, "--wait", "600")
+    assert waiting.stdout is not None
+    waiting.stdout.close()
+    allow(boss)
+    assert (waiting.wait(PATIENCE), waiting.stderr and waiting.stderr.read()) == (0, "")
+
+
 def test_answer_is_said_by_the_hook_that_waits(boss: RunningBoss, hooks: Hooks) -> None:
     boss.start()
     waiting = hooks.start(PERMISSION, "--wait", "600")

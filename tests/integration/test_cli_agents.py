@@ -150,9 +150,10 @@ def test_messages_of_an_id_is_its_receipt_and_wait_its_end(work: Commands) -> No
     assert [line.split()[0] for line in steps.splitlines()][-1] == "acked"
     assert answer == "REPLY#1 to: hello\n"
     assert work.json("messages", one["id"][:14]).keys() == work.json("receipt", one["id"]).keys()
-    for words in (["messages", "--wait"], ["messages", one["id"], "--wait", "--timeout", "1m"]):
+    which: list[list[str]] = [[], ["work"], [one["id"], "--timeout", "1m"]]
+    for words in (["messages", *more, "--wait"] for more in which):
         assert work(*words).out == "REPLY#1 to: hello\n"
-    assert work("messages", "work", "--wait").out == "idle\n"
+    assert work("wait", "work").out == "idle\n"
     assert work.refused("messages", one["id"], "--dead", code=2).startswith(f"'{one['id']}' is one message")
     assert work.refused("messages", "--timeout", "1", code=2) == "--timeout needs --wait"
 

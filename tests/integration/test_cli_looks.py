@@ -55,6 +55,20 @@ def test_dash_on_a_terminal_that_cannot_draw_says_so(remuda: Commands) -> None:
     assert "TERM is 'dumb'; use 'remuda queue'" in remuda.refused("dash", code=4, env={"TERM": "dumb"})
 
 
+def test_attach_does_not_draw_on_a_terminal_that_cannot(remuda: Commands) -> None:
+    dumb = {"TERM": "dumb"}
+    code, seen = shown_by(remuda, "start", "work", "--", "cat", env=dumb)
+    assert (code, b"\x1b" in seen) == (0, False)
+    assert b"started work" in seen
+    code, seen = shown_by(remuda, "attach", "work", env=dumb)
+    assert (code, b"\x1b" in seen) == (4, False)
+    assert b"TERM is 'dumb'; use 'remuda logs -f'" in seen
+    with Terminal(remuda, "attach", "--raw", "work", env=dumb) as terminal:
+        terminal.until(b"\x1b")
+        terminal.type(b"\x1c")
+        assert terminal.end() == 0
+
+
 def test_error_is_red_on_a_terminal(remuda: Commands) -> None:
     assert shown_by(remuda, "status", "nope")[1].startswith(
         b"\x1b[31mremuda:\x1b[0m session 'nope' not found"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from remuda import Session, SessionDead
 from remuda.keeper.record import SessionRecord
 from support.commands import COMMAND, Commands
+from support.heimdall_client import PATIENCE
 from support.keeper import until
 from support.tmux import Tmux
 
@@ -55,14 +58,34 @@ def test_session_that_never_came_up_is_not_said_to_be_resumable(
     )
 
 
-@pytest.mark.parametrize("more", [[], ["--wait", "--timeout", "1"]], ids=["accepted", "wait"])
 def test_message_for_a_session_that_never_came_up_is_held_without_that_advice(
-    remuda: Commands, broken: str, more: list[str]
+    remuda: Commands, broken: str
 ) -> None:
     remuda("start", "work", "--detach", "--", broken, code=6)
-    said = remuda("send", "work", "hi", *more, code=124 if more else 0).err
+    said = remuda("send", "work", "hi").err
     assert said.startswith("remuda: the message waits: session 'work' has ended; it failed while starting; ")
     assert "--resume" not in said
+
+
+def test_wait_for_an_agent_that_dies_in_its_start_ends_and_the_message_stays(remuda: Commands) -> None:
+    go = remuda.home / "go"
+    os.mkfifo(go)
+    agent = remuda.home / "claude"
+    agent.write_text(f"#!/bin/sh\nread x < {go}\nexit 3\n")
+    agent.chmod(0o755)
+    remuda("start", "work", "--detach", "--", str(agent))
+    waiting = remuda.begin("send", "work", "hi", "--wait")
+    until(lambda: remuda.json("messages", "work"), "the message")
+    go.write_text("x\n")
+    _, err = waiting.communicate(timeout=PATIENCE)
+    (one,) = remuda.json("messages", "work", "--waiting")
+    assert waiting.returncode == 6
+    assert f"message {one['id']} waits in the inbox: session 'work' has ended; it failed" in err.decode()
+    assert one["stage"] == "accepted"
+    for words in (["messages", one["id"], "--wait"], ["wait", one["id"]]):
+        assert "it failed while starting" in remuda.refused(*words, code=6)
+    with pytest.raises(SessionDead, match="it failed while starting"):
+        Session("work", folder=remuda.sessions).wait(one["id"], timeout=PATIENCE)
 
 
 def test_message_given_to_a_program_that_cannot_run_waits_for_the_next_start(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
 import stat
@@ -187,6 +188,39 @@ def test_logs_follow_goes_over_to_the_next_file(remuda: Commands) -> None:
             client.send(ClientConnection.input(b"%d\n" % count))
             until_line(following, b"done %d" % count)
     assert (remuda.sessions / "work.history.1").exists()
+    remuda("kill", "work")
+    following.communicate(timeout=PATIENCE)
+
+
+def test_logs_follow_counts_what_was_gone_before_it_could_print_it(remuda: Commands) -> None:
+    program = "stty -echo -opost; echo ready; while read x; do seq $x; echo done; done"
+    remuda.start("work", "--history-bytes", str(1 << 20), "--", "sh", "-c", program)
+    raw, text = remuda.begin("logs", "-f", "--raw", "work"), remuda.begin("logs", "-f", "work")
+    for following in (raw, text):  # from here on no one reads what they print, until the session has ended
+        until_line(following, b"ready")
+    with watch(remuda, "work") as client:
+        client.send(ClientConnection.input(b"900000\n"))
+        output_until(client, b"done")
+    remuda("kill", "work")
+    out, err = raw.communicate(timeout=PATIENCE)
+    missing = sum(int(number) for number in re.findall(rb"\[(\d+) bytes of output are missing", err))
+    printed = sum(len(f"{number}\n") for number in range(1, 900_001)) + len("done\n")
+    assert missing > 0
+    assert len(out) + missing == printed
+    out, err = text.communicate(timeout=PATIENCE)
+    assert b" bytes of output are missing here" in out
+
+
+def test_keeper_log_is_followed_when_it_rotates(remuda: Commands) -> None:
+    config = remuda.home / "small.toml"
+    config.write_text("log_max_bytes = 400\n")
+    remuda.start("work", "--config", str(config), "--", "cat")
+    following = remuda.begin("logs", "--keeper", "-f", "work")
+    with watch(remuda, "work") as client:
+        for cols in range(100, 120):
+            client.request("resize", cols=cols, rows=30)
+            until_line(following, b"resized to %dx30" % cols)
+    assert (remuda.sessions / "work.log.1").exists()
     remuda("kill", "work")
     following.communicate(timeout=PATIENCE)
 

@@ -74,7 +74,9 @@ def test_claude_print_is_print_under_its_own_name(calls: Calls) -> None:
         refused = run("claude-print", *words, *binary, calls=calls)
         assert (refused.returncode, refused.stdout) == (code, "")
         assert refused.stderr.startswith("claude-print: ")
-    assert run("claude-print", "--help", calls=calls).stdout.startswith("Usage: ")
+    help_text = run("claude-print", "--help", calls=calls).stdout
+    assert help_text.startswith("Usage: claude-print ")
+    assert 'git diff | claude-print "review this"' in help_text
 
 
 @pytest.mark.parametrize("backend", ["terminal", "stream"])

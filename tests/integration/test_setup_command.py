@@ -122,7 +122,7 @@ def test_flags_before_the_part_mean_the_same_as_after_it(
         (["--yes", "boss", "--show"], "--yes does not apply to 'show'"),
         (["inbox", "--inbox", "run", "--boss", "--yes"], "no such option '--boss'"),
         (["tmux", "--remove", "--next", "N"], "--next does not apply to 'uninstall'"),
-        (["foo"], "setup has no part 'foo'; parts: boss, tmux, inbox, completion, hub, notify"),
+        (["foo"], "setup has no part 'foo'; parts: boss, tmux, inbox, completion, mcp, hub, notify"),
         (["bos"], "setup has no part 'bos'; did you mean 'boss'?"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support.hooks import BOTH, HOOK, Box, make_due
+from support.hooks import BOTH, HOOK, SYS_SIGTIMEDWAIT, Box, make_due, wait_until
 
 
 def test_the_signal_file_is_touched_when_the_stop_is_approved(box: Box) -> None:
@@ -38,22 +39,122 @@ def test_the_signal_file_after_an_error_and_where_it_cannot_be(box: Box) -> None
     assert "cannot touch" in ran.err
 
 
-def test_a_reader_that_went_away_is_no_error(box: Box) -> None:
-    box.put("alpha\n")
+def unheard(box: Box, how: str, *words: str) -> subprocess.CompletedProcess[bytes]:
+    """Run the hook where no one can get its answer."""
+    if how == "closed":
+        shell = ["sh", "-c", 'exec "$0" "$@" >&-', *box.argv(*words)]
+        return subprocess.run(shell, input=b'{"session_id": "s"}', stderr=subprocess.PIPE)
     reading, writing = os.pipe()
     os.close(reading)
-    ran = subprocess.run(box.argv(), input=b"", stdout=writing, stderr=subprocess.PIPE)
-    os.close(writing)
-    assert (ran.returncode, ran.stderr) == (0, b"")
+    if how == "full":
+        os.close(writing)
+        writing = os.open("/dev/full", os.O_WRONLY)
+    try:
+        return subprocess.run(
+            box.argv(*words), input=b'{"session_id": "s"}', stdout=writing, stderr=subprocess.PIPE
+        )
+    finally:
+        os.close(writing)
 
 
-def test_a_full_disk_at_the_answer_is_an_error(box: Box) -> None:
+UNHEARD = {
+    "no reader": (0, "", "Broken pipe"),
+    "full": (1, "cannot write to standard output: No space left on device", "No space left on device"),
+    "closed": (0, "cannot write to standard output: Bad file descriptor", "Bad file descriptor"),
+}
+
+
+@pytest.mark.parametrize("how", UNHEARD)
+@pytest.mark.parametrize("mode", ["drain", "persist"])
+def test_a_message_that_cannot_be_printed_stays_for_the_next_stop(box: Box, how: str, mode: str) -> None:
+    code, said, why = UNHEARD[how]
+    box.envelope(id="m-1", prompt="before", max_attempts=1)
+    box.envelope(id="m-2", prompt="alpha", max_attempts=1)
+    stop = {"session_id": "s"}
+    assert box.tick(payload=stop) == "before"
+    for _ in range(3):  # none of these is an attempt
+        ran = unheard(box, how, "--mode", mode, "--signal-file", str(box.path("signal")))
+        assert ran.returncode == code
+        assert said in ran.stderr.decode()
+        assert "stays in the inbox" in ran.stderr.decode()
+        assert box.flags() == set()
+        assert box.receipts()[-1] == ("m-2", "nacked")
+        assert why in box.path("receipts.jsonl").read_text().splitlines()[-1]
+    assert not box.path("signal").exists()
+    assert box.tick(payload=stop) == "alpha"
+    assert box.tick(payload=stop) is None
+    stages = [stage for name, stage in box.receipts() if name == "m-2"]
+    assert stages == ["written", "nacked"] * 3 + ["written", "acked"]
+    assert ("m-1", "acked") in box.receipts()
+
+
+def test_a_message_that_cannot_be_printed_on_a_full_disk_is_not_acknowledged(box: Box) -> None:
+    """Of all files, only the receipts can be written: there is no room to note that it is put back."""
+    box.put("alpha\n")
+    box.path(".inbox-queue.json.tmp").mkdir()
+    ran = unheard(box, "full")
+    assert "error: " in ran.stderr.decode()
+    box.path(".inbox-queue.json.tmp").rmdir()
+    assert box.tick(payload={"session_id": "s"}) == "alpha"
+    assert "acked" not in dict(box.receipts()).values()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_hook_that_is_ended_before_it_has_printed_keeps_its_message(box: Box, number: signal.Signals) -> None:
+    """As Claude Code does at the hook's timeout, and when the user presses Esc."""
+    box.put("a" * (1 << 20) + "\n")
+    process = box.start(payload={"session_id": "s"})  # no one reads the pipe, which takes 64 KiB
+    assert process.stdout is not None
+    process.stdout.read(1)
+    process.send_signal(number)
+    assert box.finish(process).code == 128 + number
+    assert box.flags() == set()
+    assert [stage for _, stage in box.receipts()] == ["written", "nacked"]
+    assert box.tick(payload={"session_id": "s"}) == "a" * (1 << 20)
+
+
+def test_hook_that_is_ended_while_it_waits_changes_nothing_of_another_session(box: Box) -> None:
+    box.put("alpha\n")
+    assert box.tick(payload={"session_id": "s"}) == "alpha"
+    waiting = box.start("--mode", "persist", payload={"session_id": "other"})
+    wait_until(waiting, SYS_SIGTIMEDWAIT)
+    waiting.terminate()
+    assert box.finish(waiting).code == 143
+    assert box.flags() == BOTH
+
+
+def test_an_idle_tick_that_cannot_be_printed_changes_nothing(box: Box) -> None:
+    assert unheard(box, "no reader", "--mode", "persist", "--wait", "0").returncode == 0
+    assert box.receipts() == []
+
+
+def test_help_on_a_full_disk_is_an_error(box: Box) -> None:
+    ran = unheard(box, "full", "--help")
+    said = ran.stderr.decode().partition(": ")[2]
+    assert (ran.returncode, said) == (1, "cannot write to standard output: No space left on device\n")
+
+
+def test_a_notice_that_cannot_be_printed_does_not_cost_the_message(box: Box) -> None:
     box.put("alpha\n")
     with Path("/dev/full").open("wb") as full:
-        for words in (box.argv(), [*box.argv(), "--help"]):
-            ran = subprocess.run(words, input=b"", stdout=full, stderr=subprocess.PIPE)
-            said = ran.stderr.decode().partition(": ")[2]
-            assert (ran.returncode, said) == (1, "cannot write to standard output: No space left on device\n")
+        ran = subprocess.run(box.argv(), input=b"not JSON", stdout=subprocess.PIPE, stderr=full)
+    assert json.loads(ran.stdout)["reason"] == "alpha"
+
+
+def test_a_long_message_passes_a_pipe_that_does_not_block(box: Box) -> None:
+    text = "a" * (1 << 20)
+    box.put(f"{text}\n")
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with subprocess.Popen(
+        box.argv(), stdin=subprocess.DEVNULL, stdout=writing, stderr=subprocess.PIPE
+    ) as hook:
+        os.close(writing)
+        with open(reading, "rb", buffering=0) as pipe:
+            pieces = list(iter(lambda: pipe.read(4096), b""))
+        assert json.loads(b"".join(pieces))["reason"] == text
+        assert hook.stderr is not None
+        assert hook.stderr.read() == b""
 
 
 def test_the_answer_goes_to_the_outbox(box: Box) -> None:

@@ -46,6 +46,10 @@ POOL_STORMS: Final = 40 if SOAK else 2
 """Rounds of five hundred requests to a pool of fakes that crash, hang and fail at random."""
 KEEPER_KILLS: Final = 50 if SOAK else 3
 """Kills of a keeper or its agent with three messages in flight, on the scripted agent."""
+MACHINE_KILLS: Final = 50 if SOAK else 3
+"""Kills of all processes of a machine with six messages in flight, on the scripted agent."""
+REAL_MACHINE_KILLS: Final = 5 if SOAK else 1
+"""The same on the real CLI."""
 FLOOD: Final = 2_000 if SOAK else 600
 """Connections that another user holds to a server of ours, and opens again when they are dropped."""
 HALF_FRAMES: Final = 2_000 if SOAK else 300

@@ -58,6 +58,11 @@ REFUSED = {
     "kill_grace": "kill_grace = 1e9",  # 'kill' does not end
     "history_bytes": "history_bytes = 0",  # fills the disk, or hides what happened
     "log_max_bytes": "log_max_bytes = 0",  # fills the disk, or hides what happened
+    "restart_tries": "restart_tries = 1000",  # starts something again and again
+    "restart_pause": "restart_pause = 0.0",
+    "worktree_folder": 'worktree_folder = "/etc"',  # writes files where it likes
+    "worktree_setup": 'worktree_setup = "rm -rf ~"',  # runs anything
+    "worktree_disposable": 'worktree_disposable = "*"',  # 'kill' removes what the user needs
     "boss": "[boss]\nport = 1",  # a port on which another user listens
 }
 WITHIN_OTHERS = {"currency", "idle_threshold_ms", "debounce_ms"}  # set by [classifier.NAME]

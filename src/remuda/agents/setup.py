@@ -116,6 +116,16 @@ class AgentSettings(Protocol):
     def remove_boss_hooks(self) -> int:
         """Return how many were removed."""
 
+    @property
+    def has_mcp_server(self) -> bool:
+        """Whether it has our MCP server with the changes in memory."""
+
+    def add_mcp_server(self) -> None:
+        """Add our MCP server (`remuda mcp`). Raises `InvalidOptions` if another one has its name."""
+
+    def remove_mcp_server(self) -> bool:
+        """Return whether there was one."""
+
 
 class AgentSetup(Protocol):
     """The settings files of one agent, and what is checked about it."""
@@ -124,6 +134,9 @@ class AgentSetup(Protocol):
     """Environment variables that move the agent's files. A service of the boss needs them."""
 
     def settings_path(self, scope: Scope) -> Path: ...
+
+    def mcp_path(self) -> Path | None:
+        """Return the file with the user's MCP servers; None if the agent has none that we know."""
 
     def open_settings(self, path: Path) -> AgentSettings:
         """Raises `InvalidOptions` for a file that cannot be read or is not valid."""

@@ -33,7 +33,8 @@ class WaitingItem:
     session_id: str
     """The id that the boss gives the agent's session."""
     reason: str
-    """Why it waits: "stopped", "permission", "question", "plan", "api_error", "limited", "hung", "dead"…"""
+    """Why it waits: "stopped", "permission", "question", "plan", "api_error", "limited", "hung", "dead",
+    "left_alone"…"""
     since: float
     message: str = ""
     """What the agent said or asked, if it is known."""

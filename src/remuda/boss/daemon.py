@@ -162,6 +162,7 @@ class _Daemon:
             gc.freeze()  # these objects stay: the collector need not visit them again
             await self._ended.wait()
         finally:
+            await app.mcp.close()
             if boss.fleet is not None:
                 await boss.fleet.close()
             logins.close()

@@ -1,45 +1,24 @@
-"""What changed in a session's git folder. Runs git; a clone's configuration must not run anything.
-
-A repository can name programs in its configuration and attributes: a monitor of files, a pager, filters,
-external and text-converting diffs, hooks. All of these are off here. git takes no locks, asks nothing, and is
-ended after `TIMEOUT`.
-"""
+"""What changed in a session's git folder. git is ended after `TIMEOUT`."""
 
 from __future__ import annotations
 
 import os
 import re
-import subprocess
-import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import islice
-from typing import IO, Any
+from typing import Any
 
 from remuda.durable import open_regular
+from remuda.git_command import OUTPUT_BYTES, Git, GitFailed, without_filters
 
 TIMEOUT = 10.0
 MOST_FILES = 300
 DIFF_BYTES = 64 << 10
 """Of one file."""
-ALL_BYTES = 1 << 20
-"""Of all diffs together. git's output is cut there."""
+ALL_BYTES = OUTPUT_BYTES
+"""Of all diffs together."""
 _UNTRACKED_BYTES = 16 << 10
-_OFF = (
-    *("-c", "core.fsmonitor=false"),
-    *("-c", "core.hooksPath=/dev/null"),
-    *("-c", "core.pager=cat"),
-    *("-c", "core.untrackedCache=false"),
-    *("-c", "core.attributesFile=/dev/null"),
-    *("-c", "diff.external="),
-    *("-c", "diff.ignoreSubmodules=all"),
-    *("-c", "submodule.recurse=false"),
-    *("-c", "protocol.allow=never"),
-    *("-c", "core.sshCommand=false"),
-    *("-c", "color.ui=false"),
-    *("-c", "safe.bareRepository=explicit"),
-)
 _SAFE_DIFF = ("--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=all", "--find-renames")
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 _STATUS = {
@@ -51,112 +30,16 @@ _STATUS = {
     "T": "type",
     "U": "conflict",
 }
-_FILTER = re.compile(r"filter\.(.*)\.(clean|smudge|process|required)", re.DOTALL)
-_MOST_FILTERS = 100
 _MAIN = ("@{upstream}", "origin/HEAD", "origin/main", "origin/master", "main", "master")
 
 
-class GitFailed(Exception):
-    """git could not say it. The text says why."""
+def find_changes(
+    folder: str | None, base: str, started_at: float, start_commit: str | None = None
+) -> dict[str, Any]:
+    """Return the changes of the repository at `folder` since `base`. Blocks for at most about `TIMEOUT`.
 
-
-@dataclass(slots=True)
-class _Git:
-    folder: str
-    deadline: float
-    settings: dict[str, str] = field(default_factory=dict)
-
-    def run(self, *words: str, most: int = ALL_BYTES) -> tuple[str, bool]:
-        """Return what git prints, and whether it was cut at `most` bytes.
-
-        Bytes that are not text stay as they are: the name of a filter or a file can hold any.
-        """
-        command = ["git", "--no-pager", "--no-optional-locks", "--literal-pathspecs", *_OFF, *words]
-        try:
-            with subprocess.Popen(
-                command,
-                cwd=self.folder,
-                env=_environment(self.settings),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            ) as process:
-                return _output(process, most, self.deadline)
-        except OSError as error:
-            raise GitFailed(f"cannot run git: {error.strerror}") from None
-
-    def line(self, *words: str) -> str | None:
-        """Return the line that git prints; None if it fails."""
-        try:
-            return self.run(*words, most=4096)[0].strip() or None
-        except GitFailed:
-            return None
-
-
-def _environment(settings: dict[str, str]) -> dict[str, str]:
-    """Settings go by the environment: the name of a filter can hold '='."""
-    named: dict[str, str] = {"GIT_CONFIG_COUNT": str(len(settings))}
-    for number, (key, value) in enumerate(settings.items()):
-        named |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "XDG_CONFIG_HOME") if name in os.environ}
-    return (
-        kept
-        | named
-        | {
-            "GIT_OPTIONAL_LOCKS": "0",
-            "GIT_TERMINAL_PROMPT": "0",
-            "GIT_PAGER": "cat",
-            "GIT_EXTERNAL_DIFF": "",
-            "GIT_ASKPASS": "false",
-            "GIT_ATTR_NOSYSTEM": "1",
-            "GIT_NO_LAZY_FETCH": "1",
-            # For git before 2.39.4, which fetches lazily. It overrides protocol.*.allow of a clone.
-            "GIT_ALLOW_PROTOCOL": "none",
-            "LC_ALL": "C",
-        }
-    )
-
-
-def _output(process: subprocess.Popen[bytes], most: int, deadline: float) -> tuple[str, bool]:
-    watchdog = threading.Timer(max(0.01, deadline - time.monotonic()), process.kill)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    errors = _LastBytes(process.stderr)
-    watchdog.start()
-    errors.start()
-    try:
-        data = process.stdout.read(most + 1)
-        if is_cut := len(data) > most:
-            process.kill()
-        errors.join()
-        code = process.wait()
-    finally:
-        watchdog.cancel()
-    if is_cut:
-        return os.fsdecode(data[:most]), True
-    if code == -9:
-        raise GitFailed(f"git did not answer within {TIMEOUT:.0f} s")
-    if code:
-        error = errors.data.decode("utf-8", "replace").strip()
-        raise GitFailed(error.splitlines()[-1] if error else f"git failed with {code}")
-    return os.fsdecode(data), False
-
-
-class _LastBytes(threading.Thread):
-    """Reads all of a stream and keeps its end: git would wait for a pipe that is full of warnings."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        super().__init__(daemon=True)
-        self._stream = stream
-        self.data = b""
-
-    def run(self) -> None:
-        while piece := self._stream.read(4096):
-            self.data = (self.data + piece)[-4096:]
-
-
-def find_changes(folder: str | None, base: str, started_at: float) -> dict[str, Any]:
-    """Return the changes of the repository at `folder` since `base`. Blocks for at most about `TIMEOUT`."""
+    `start_commit` is where a session began whose worktree was made for it.
+    """
     found: dict[str, Any] = {
         "folder": folder,
         "repository": None,
@@ -170,14 +53,14 @@ def find_changes(folder: str | None, base: str, started_at: float) -> dict[str, 
     if not folder or not os.path.isdir(folder):
         missing = "the folder of this agent is not known" if not folder else "its folder does not exist"
         return found | {"note": missing}
-    git = _Git(folder, time.monotonic() + TIMEOUT)
+    git = Git(folder, time.monotonic() + TIMEOUT)
     try:
         found["repository"] = git.run("rev-parse", "--show-toplevel", most=4096)[0].strip()
         git.folder = found["repository"]
         # Read where git runs from now on: core.worktree can lead into another repository.
-        git.settings = _without_filters(git)
+        git.settings = without_filters(git)
         found["branch"] = git.line("symbolic-ref", "--short", "-q", "HEAD")
-        found["commit"] = _commit(git, base, started_at)
+        found["commit"] = _commit(git, base, started_at, start_commit)
         files, is_cut = _files(git, found["commit"] or _EMPTY_TREE)
         found["files"], found["cut"] = files, is_cut
     except GitFailed as error:
@@ -185,20 +68,12 @@ def find_changes(folder: str | None, base: str, started_at: float) -> dict[str, 
     return found
 
 
-def _without_filters(git: _Git) -> dict[str, str]:
-    """Return settings that turn filters off by name: a clean filter would run for a file that differs."""
-    names, is_cut = git.run("config", "--null", "--name-only", "--list")
-    filters = {match[1] for line in names.split("\0") if (match := _FILTER.fullmatch(line))}
-    if is_cut or len(filters) > _MOST_FILTERS:
-        raise GitFailed("the repository configures too much")
-    off = {f"filter.{name}.{key}": "" for name in filters for key in ("clean", "smudge", "process")}
-    return off | {f"filter.{name}.required": "false" for name in filters}
-
-
-def _commit(git: _Git, base: str, started_at: float) -> str | None:
+def _commit(git: Git, base: str, started_at: float, start_commit: str | None) -> str | None:
     """Return the commit to compare with; None for a repository without one."""
     if git.line("rev-parse", "--verify", "-q", "HEAD") is None:
         return None
+    if base == "start" and start_commit is not None:
+        return git.line("merge-base", "HEAD", start_commit)
     if base == "start":
         return git.line("rev-list", "-1", f"--min-age={int(started_at)}", "HEAD")
     if base == "merge_base":
@@ -208,7 +83,7 @@ def _commit(git: _Git, base: str, started_at: float) -> str | None:
     return git.line("rev-parse", "HEAD")
 
 
-def _files(git: _Git, commit: str) -> tuple[list[dict[str, Any]], bool]:
+def _files(git: Git, commit: str) -> tuple[list[dict[str, Any]], bool]:
     raw, names_cut = git.run("diff", *_SAFE_DIFF, "--raw", "--numstat", "-z", "--abbrev=40", commit, "--")
     files = list(_parse_raw(raw))
     patch, patch_cut = git.run("diff", *_SAFE_DIFF, "--patch", "--no-prefix", commit, "--")

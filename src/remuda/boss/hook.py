@@ -299,5 +299,5 @@ if __name__ == "__main__":
     try:
         main()
         sys.stdout.flush()
-    except Exception:  # noqa: BLE001, S110  # an agent must not notice a missing boss
-        pass
+    except Exception:  # noqa: BLE001  # an agent must not notice a missing boss
+        posix._exit(0)  # Python would write once more what could not be written, and exit with 120

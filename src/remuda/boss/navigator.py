@@ -281,7 +281,7 @@ def labels(items: Sequence[Item]) -> list[str]:
 
 def reason(item: Item) -> str:
     """Return the reason and what belongs to it: `permission: Bash`, `stopped (interrupted)`, `limited until
-    14:30`, `hung: silent for 10m`.
+    14:30`, `hung: silent for 10m`, `left alone after 5 restarts`.
     """
     text = one_line(str(item["reason"]))
     detail = item.get("detail") or {}
@@ -291,6 +291,9 @@ def reason(item: Item) -> str:
         return f"{text} until {show_moment(until, time.time())}"
     if item["reason"] == "hung" and isinstance(quiet := detail.get("quiet"), float | int):
         return f"{text}: silent for {show_duration(quiet)}"
+    if item["reason"] == "left_alone":
+        why = one_line(str(detail.get("error") or ""))
+        return f"left alone after {detail.get('tries')} restarts" + (f": {why}" if why else "")
     tool = detail.get("tool")
     return f"{text}: {one_line(str(tool))}" if tool and item["reason"] == "permission" else text
 

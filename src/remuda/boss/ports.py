@@ -41,6 +41,7 @@ SOURCES: tuple[str, ...] = (
     "remuda.boss.evidence.usage:Usage",
     "remuda.boss.evidence.messages:Messages",
     "remuda.boss.evidence.plans:Plans",
+    "remuda.boss.evidence.restarts:Restarts",
 )
 """By module and class, in the order of their start.
 

@@ -56,6 +56,7 @@ MORE: dict[str, dict[str, str]] = {
     "More on sessions": {
         "status": "Show the state of a session (part of 'show')",
         "screen": "Print the screen of a session (part of 'show')",
+        "resume": "Bring back sessions that ended with their machine",
         "resize": "Change the terminal size of a session",
         "usage": "Show the tokens and the money that agents used",
         "clean": "Remove logs and records of ended sessions",
@@ -95,6 +96,9 @@ MORE: dict[str, dict[str, str]] = {
     "Many machines": {
         "fleet": "Run a hub, join it, and see all machines",
     },
+    "Agents that run agents": {
+        "mcp": "Serve tools by which an agent runs other agents",
+    },
     "More on this machine": {
         "hooks": "Install, remove and show hooks and tmux keys",
         "completion": "Print the completion script of a shell",
@@ -107,7 +111,6 @@ HABITS = {
     "join": "attach",
     "create": "start",
     "new": "start",
-    "resume": "start NAME --resume",
     "list": "ls",
     "ps": "ls",
     "sessions": "ls",

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from remuda.config import Config
-from remuda.errors import EXIT_CODES, InvalidOptions, OutputFailed, SessionDead
+from remuda.errors import EXIT_CODES, InvalidOptions, NotATerminal, OutputFailed, SessionDead
 from remuda.keeper.client import KeeperClient
 from remuda.keeper.elsewhere import split_host
 from remuda.paths import SessionPaths
@@ -23,7 +23,7 @@ from remuda.wire.messages import ONE_KEY, SHORT_OUTPUT
 
 from .common import complete_session, config_option, configuration, find_folder, folder_option, pick_session
 from .console import POLLIN, Console, Events, PollResult, put
-from .output import ask_line, echo, print_screen
+from .output import ask_line, echo, is_dumb, print_screen
 from .picture import Picture, RawPicture
 from .screen import show_last_screen, show_last_screen_elsewhere
 from .scroll import make_history, make_history_elsewhere
@@ -114,6 +114,11 @@ def attach_here(
             f"cannot attach: this terminal is session '{name}' itself", hint="attach from another terminal"
         )
     console = Console()
+    if is_dumb() and not raw:
+        raise NotATerminal(
+            "attach cannot draw on this terminal: TERM is 'dumb'",
+            hint="use 'remuda logs -f' and 'remuda send', or pass --raw",
+        )
     raw = raw or not Picture.possible()
     with _connect(name, folder, host, read_only=read_only, raw=raw) as client:
         picture: Picture | RawPicture

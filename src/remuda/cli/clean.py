@@ -16,7 +16,9 @@ from remuda.inbox.journal import Inbox, Overview
 from remuda.inbox.writer import has_writer
 from remuda.keeper.claim import live_names, read_holder
 from remuda.keeper.hidden import keepers_in
+from remuda.keeper.listing import dead_records
 from remuda.keeper.record import SessionRecord
+from remuda.keeper.restart import comes_back
 from remuda.names import is_name
 from remuda.paths import SessionPaths
 
@@ -43,7 +45,8 @@ def command(older_than: str, force: bool, folder: Path | None) -> None:
 
     Without --force it shows what it would remove.
 
-    'start --resume' needs the record of a session. Sessions with waiting messages are kept.
+    'resume' needs the record of a session. Sessions with waiting messages, and those that will be restarted,
+    are kept.
 
     \b
     Examples:
@@ -59,7 +62,10 @@ def command(older_than: str, force: bool, folder: Path | None) -> None:
     busy = set(_with_messages(where))
     for name in sorted(busy - live):
         _print_kept(name)
-    for path in _leftovers(where, live | busy):
+    wanted = {record.name for record in dead_records(where, live) if comes_back(record)} - busy
+    for name in sorted(wanted):
+        echo(f"kept: {name}, which will be restarted; 'remuda kill {name}' ends that")
+    for path in _leftovers(where, live | busy | wanted):
         if time.time() - path.lstat().st_mtime >= window:
             old.append(path)
         else:

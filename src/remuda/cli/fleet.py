@@ -84,6 +84,7 @@ def serve(listen: str | None, name: str | None, no_join: bool) -> None:
     need_extra()
     from remuda.fleet.hub_folder import HubFolder
     from remuda.fleet.server import serve as run
+    from remuda.fleet.streams import MAX_STREAM_BYTES
 
     folder = HubFolder.default()
     folder.must_not_run()
@@ -93,6 +94,8 @@ def serve(listen: str | None, name: str | None, no_join: bool) -> None:
     def ready() -> None:
         host, port = folder.address
         fields = [("hub", f"{host}:{port}"), ("data", short_path(str(folder.path)))]
+        if (most := folder.stream_bytes()) < MAX_STREAM_BYTES:
+            fields.append(("limit", f"{most >> 20} MiB for each kind of data, by the room on this disk"))
         if joined is not None:
             _tell_boss()
             fields.append(("this machine", joined))
@@ -214,7 +217,7 @@ def _make_consumer(folder: HubFolder) -> None:
     async def make() -> None:
         hub = await Hub.connect(folder.admin())
         try:
-            await prepare(hub, folder.key_records(), folder.replicas)
+            await prepare(hub, folder.key_records(), folder.replicas, folder.stream_bytes())
         finally:
             await hub.close()
 
@@ -398,6 +401,7 @@ def status(as_json: bool) -> None:
     else:
         fields.append(("hub", style(f"{document['url']} not connected for {ago}", fg="red")))
         fields.append(("why", str(document["error"] or "it does not answer")))
+    fields += [("problem", f"{name}: {why}") for name, why in sorted(document.get("problems", {}).items())]
     if document.get("events_waiting"):
         fields.append(("to report", f"{document['events_waiting']} events that the hub has not got"))
     print_fields(fields)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Iterable, Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from remuda.config import load_own_config
 from remuda.errors import (
     Aborted,
     InvalidOptions,
@@ -24,8 +26,11 @@ from remuda.keeper.client import KeeperClient
 from remuda.keeper.elsewhere import split_host
 from remuda.keeper.foreign import ForeignEnd
 from remuda.keeper.hidden import end_hidden, living_names
+from remuda.keeper.record import SessionRecord
+from remuda.keeper.resume import give_up_restart
 from remuda.keeper.spec import DEFAULT_KILL_GRACE
 from remuda.keeper.survivors import end_survivors, find_survivors, remove_leftovers
+from remuda.keeper.worktree import Worktree, check_removable, forget_worktree, remove_worktree
 from remuda.paths import SessionPaths
 from remuda.wire.connection import ClientConnection
 
@@ -45,14 +50,26 @@ _MARGIN = 15.0
 @click.option(
     "--grace", type=time_span, metavar="TIME", help="Time between TERM and KILL.  [default: the session's]"
 )
+@click.option(
+    "--remove-worktree",
+    "with_worktree",
+    is_flag=True,
+    help="Remove the worktree of 'start --worktree' too, if nothing would be lost.",
+)
 @folder_option
 def command(
-    names: tuple[str, ...], everyone: bool, yes: bool, grace: float | None, folder: Path | None
+    names: tuple[str, ...],
+    everyone: bool,
+    yes: bool,
+    grace: float | None,
+    with_worktree: bool,
+    folder: Path | None,
 ) -> int:
     """End sessions: the program and every process it started.
 
     kill sends TERM, waits for --grace, then sends KILL, and returns when all processes have ended. It also
-    ends processes that are left of a session whose keeper was killed. With several names, a failure does not
+    ends processes that are left of a session whose keeper was killed. A session of --restart that ended is
+    not restarted after this. With several names, a failure does not
     stop the others. On a terminal the beginning of a NAME is enough, and it asks for confirmation, as --all
     does. In a script, write the full NAME. HOST/NAME ends a session on another machine of your fleet.
 
@@ -61,6 +78,7 @@ def command(
       remuda kill work
       remuda kill --grace 0 stuck
       remuda kill build7/work
+      remuda kill fix --remove-worktree
       remuda kill --all
     """
     where = find_folder(folder)
@@ -68,6 +86,8 @@ def command(
         raise InvalidOptions("no session given", hint="name at least one, or pass --all")
     if names and everyone:
         raise InvalidOptions("session names do not go with --all", hint="use one of them")
+    if everyone and with_worktree:
+        raise InvalidOptions("--remove-worktree does not go with --all", hint="name the sessions")
     is_asked = sys.stdin.isatty() and sys.stdout.isatty()
     # A script that ends a session which is gone must not end another one with a longer name.
     split = {name: split_host(name) for name in names} if folder is None else {}
@@ -81,8 +101,35 @@ def command(
         count = "1 session" if len(chosen) == 1 else f"{len(chosen)} sessions"
         if not ask_yes(f"End {count} ({cut(', '.join(chosen), 200)}) and every process started there?"):
             raise Aborted("no session was ended")
+    if with_worktree:
+        if there:
+            raise InvalidOptions("--remove-worktree does not go with --host or HOST/NAME")
+        return _end_with_worktrees(chosen, where, grace)
     code = _end_all(chosen, where, grace, gone_is_fine=everyone) if chosen or not there else 0
     return _end_elsewhere(there.values(), grace) or code
+
+
+def _end_with_worktrees(names: list[str], folder: Path, grace: float | None) -> int:
+    """End sessions and remove their worktrees. Nothing is ended if anything would be lost."""
+    disposable = load_own_config(os.environ).worktree_disposable
+    worktrees: dict[str, Worktree] = {}
+    for name in names:
+        record = SessionRecord.load(SessionPaths.of(name, folder).record)
+        made = Worktree.read(record.worktree) if record is not None else None
+        if made is None:
+            raise InvalidOptions(f"session '{name}' has no worktree of its own", hint="nothing was ended")
+        check_removable(made, name, folder, disposable)
+        worktrees[name] = made
+    living = [name for name in names if read_holder(SessionPaths.of(name, folder)) is not None]
+    code = _end_all(living, folder, grace, gone_is_fine=True)
+    if code:
+        return code
+    for name, made in worktrees.items():
+        _end_rest(SessionPaths.of(name, folder), grace, None)
+        branch = remove_worktree(made, name, folder, disposable)
+        forget_worktree(SessionPaths.of(name, folder))
+        echo(f"removed {made.path}; {branch}")
+    return 0
 
 
 def _end_elsewhere(sessions: Iterable[tuple[str | None, str]], grace: float | None) -> int:
@@ -154,12 +201,13 @@ def _end_rest(paths: SessionPaths, grace: float | None, absent: RemudaError | No
             f"{len(left)} processes of '{paths.name}' have not ended: {', '.join(map(str, pids))}",
             hint="they did not react to KILL; they may hang in the kernel",
         )
+    is_given_up = absent is not None and give_up_restart(paths)
     if absent is not None:
-        if not count and not text:
+        if not count and not text and not is_given_up:
             raise absent
         remove_leftovers(paths)
     ended = f"ended {count} processes that were left" if count else ""
-    return ", ".join(filter(None, (text, ended)))
+    return ", ".join(filter(None, (text, ended, "not restarted" if is_given_up else "")))
 
 
 def _with_pid(error: SessionUnreachable, paths: SessionPaths) -> SessionUnreachable:

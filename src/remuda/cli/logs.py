@@ -8,7 +8,6 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TextIO
 
 import click
 
@@ -23,11 +22,13 @@ from remuda.keeper.history_stream import (
     flush_history,
     keeper_log,
     open_history,
+    read_log,
     wait_for_end,
 )
+from remuda.keeper.rotated import RotatedFile
 from remuda.paths import SessionPaths
-from remuda.terminal.history_format import Output
-from remuda.terminal.history_lines import open_transcript
+from remuda.terminal.history_format import Gap, HistoryEvent, Output
+from remuda.terminal.history_lines import gap_line, open_transcript
 
 from .common import complete_session, find_folder, folder_option, pick_session
 from .output import complain, echo, print_bytes, print_lines
@@ -152,13 +153,21 @@ def _print_raw(
 ) -> None:
     first = True
     for _ in updates if updates is not None else iter((None,)):
-        pieces: Iterator[bytes] = (event.data for event in reader.read() if isinstance(event, Output))
+        pieces = _raw_pieces(reader.read())
         if first and lines is not None:
             found = re.finditer(rb"[^\n]*\n|[^\n]+", b"".join(pieces))
             pieces = iter(deque((line[0] for line in found), maxlen=lines))
         for piece in pieces:
             print_bytes(piece)
         first = False
+
+
+def _raw_pieces(events: Iterator[HistoryEvent]) -> Iterator[bytes]:
+    for event in events:
+        if isinstance(event, Output):
+            yield event.data
+        elif isinstance(event, Gap):
+            complain(gap_line(event))
 
 
 def _print_last(lines: Iterable[str], count: int | None, show: Callable[[Iterable[str]], None]) -> None:
@@ -170,23 +179,27 @@ def _print_last(lines: Iterable[str], count: int | None, show: Callable[[Iterabl
 
 def _print_keeper_log(paths: SessionPaths, lines: int, *, follow: bool) -> None:
     path = keeper_log(paths)
-    with open(path, encoding="utf-8", errors="replace", newline="\n") as log:
-        for line in deque(log, maxlen=lines):
-            echo(line, nl=False)
+    with RotatedFile(path) as log:
+        _print_log_lines(log, lines)
         if follow:
             _follow_keeper_log(log, path, paths)
 
 
-def _follow_keeper_log(log: TextIO, path: Path, paths: SessionPaths) -> None:
+def _follow_keeper_log(log: RotatedFile, path: Path, paths: SessionPaths) -> None:
     try:
         with KeeperClient.connect(paths.name, paths.folder, read_only=True) as client:
             for _ in changes(path, client):
-                echo(log.read(), nl=False)
+                _print_log_lines(log)
             wait_for_end(paths)
     except (SessionNotFound, SessionDead, SessionUnreachable):
         if read_holder(paths) is not None:
             raise
-    echo(log.read(), nl=False)
+    _print_log_lines(log)
+
+
+def _print_log_lines(log: RotatedFile, count: int | None = None) -> None:
+    for line in deque(read_log(log), maxlen=count):
+        echo(line.decode(errors="replace"), nl=False)
 
 
 def _print_keeper_log_elsewhere(host: str, name: str, lines: int, *, follow: bool) -> None:

@@ -20,7 +20,14 @@ from .inbox import list_dead
 from .inbox_target import complete_inbox, find_target, find_what, first_line, inbox_folders, session_of
 from .messages_elsewhere import listed_messages, wait_elsewhere
 from .output import complain, echo, print_json, print_table, style
-from .receipt import STAGE_COLOURS, find_message, print_receipt, print_sent, sent_elsewhere, wait_for
+from .receipt import (
+    STAGE_COLOURS,
+    find_message,
+    print_receipt,
+    print_sent,
+    sent_elsewhere,
+    wait_for_answer,
+)
 
 _HEAD = ("ID", "SESSION", "SENT", "STEP", "TEXT")
 _GIVEN_UP = ("dead", "expired", "dropped")
@@ -32,7 +39,9 @@ _GIVEN_UP = ("dead", "expired", "dropped")
 @click.option(
     "--dead", is_flag=True, help="List only dead letters, and messages that expired or were dropped."
 )
-@click.option("--wait", is_flag=True, help="Wait for the end, as 'remuda wait', and print the answer.")
+@click.option(
+    "--wait", is_flag=True, help="Wait for the end and print the answer; of a NAME, the last answer."
+)
 @click.option("--timeout", type=time_span, metavar="TIME", help="With --wait: stop waiting after TIME.")
 @click.option(
     "-n", "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="List the last N."
@@ -89,7 +98,7 @@ def command(
         print_sent(sent, as_json=as_json)
         return None
     if wait:
-        return wait_for(target or find_message(None, path, folder), timeout, as_json=as_json)
+        return wait_for_answer(target or find_message(None, path, folder), timeout, as_json=as_json)
     if not isinstance(target, Trace):
         folders = inbox_folders(path, folder) if target is None else [target.folder]
         listed = [one for one in _listed(folders, dead=dead) if not (waiting and one.ended)]

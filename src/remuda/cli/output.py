@@ -128,6 +128,11 @@ def can_move(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
 
 
+def is_dumb() -> bool:
+    """Whether the terminal says that it cannot draw, as editors do for their shells."""
+    return os.environ.get("TERM") == "dumb"
+
+
 class Program:
     """The name of the program in our messages."""
 

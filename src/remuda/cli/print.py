@@ -88,7 +88,10 @@ def carry_out(ctx: click.Context, words: tuple[str, ...], *, ask: bool = False) 
 
     request = parse(list(words), ask=ask)
     if request.wants == "help":
-        print_lines(ctx.get_help().splitlines())
+        text = ctx.get_help()
+        if not PrintProgram.name.startswith("remuda "):  # installed as `claude-print`
+            text = text.replace("remuda print", PrintProgram.name)
+        print_lines(text.splitlines())
         return 0
     return run(request, through_pool=through_pool)
 

@@ -12,13 +12,13 @@ import click
 from remuda.boss.elsewhere import find_sent
 from remuda.duration import show_duration
 from remuda.errors import BossDown, MessageDead, MessageNotFound, RemudaError, WaitTimeout
-from remuda.inbox.catalog import find_by_prefix, find_last
+from remuda.inbox.catalog import find_by_prefix, find_last, list_messages
 from remuda.inbox.journal import Inbox
 from remuda.inbox.receipts import Trace, follow
 from remuda.inbox.stop_hook import number
 from remuda.keeper.cancel import wait_for_rest
 from remuda.keeper.claim import read_holder
-from remuda.keeper.client import KeeperClient, dead_hint
+from remuda.keeper.client import KeeperClient, check_delivers, dead_hint
 from remuda.keeper.record import SessionRecord
 from remuda.paths import SessionPaths
 
@@ -176,6 +176,7 @@ class _WaitReporter:
         self.why = self._held() if trace.stage in ("accepted", "nacked") else ""
         self._progress.say(f"{trace.id}: {self.why or _WAITS.get(trace.stage, trace.stage)}")
         if self._session is not None:
+            check_delivers(self._session, trace.id)
             gone = read_holder(self._session) is None
             if gone and not self._reported:
                 self._progress.tell(held(self._folder))
@@ -263,17 +264,38 @@ def wait_for(target: InboxTarget | Trace, timeout: float | None, *, as_json: boo
     """Wait for the end of a message, or until a session is idle and its inbox is empty."""
     if isinstance(target, Trace):
         return wait_for_end(target.id, [target.folder], timeout, as_json=as_json)
-    assert target.session is not None
-    name = target.session
-    with ProgressLine() as progress:
-        document = wait_for_rest(
-            name,
-            target.folder.parent,
-            timeout,
-            lambda why: progress.say(f"waiting until '{name}' is idle and its inbox empty; now {why}"),
-        )
+    document = _wait_until_idle(target, timeout)
     if as_json:
         print_json(document)
     else:
         echo(str(document["state"]))
     return 0
+
+
+def wait_for_answer(target: InboxTarget | Trace, timeout: float | None, *, as_json: bool) -> int:
+    """Wait as `wait_for`, and print the answer; of a session, that of the message that ended last.
+
+    Raises `MessageDead`.
+    """
+    if isinstance(target, Trace):
+        return wait_for_end(target.id, [target.folder], timeout, as_json=as_json)
+    _wait_until_idle(target, timeout)
+    ended = [one for one in list_messages(target.folder) if one.ended]
+    if not ended:
+        raise MessageNotFound(
+            f"no message of '{target.session}' has ended; it is idle",
+            hint=f"'remuda messages {target.session}' lists those that wait",
+        )
+    return wait_for_end(max(ended, key=lambda one: one.at).id, [target.folder], timeout, as_json=as_json)
+
+
+def _wait_until_idle(target: InboxTarget, timeout: float | None) -> dict[str, Any]:
+    assert target.session is not None
+    name = target.session
+    with ProgressLine() as progress:
+        return wait_for_rest(
+            name,
+            target.folder.parent,
+            timeout,
+            lambda why: progress.say(f"waiting until '{name}' is idle and its inbox empty; now {why}"),
+        )

@@ -20,7 +20,7 @@ from remuda.durable import read_regular
 from remuda.errors import EXIT_CODES, InvalidOptions, RemudaError
 from remuda.names import did_you_mean
 
-from . import completion, hooks, hooks_boss, hooks_tmux, notify
+from . import completion, hooks, hooks_boss, hooks_tmux, notify, setup_mcp
 from .boss_service import BOSS, HUB
 from .common import short_path
 from .file_changes import (
@@ -113,7 +113,8 @@ def command(ctx: click.Context, show: bool, remove: bool, yes: bool, dry_run: bo
       inbox        a Stop hook that hands out the messages of an inbox
       completion   shell completion
 
-    'setup hub' runs the hub of your fleet as a service; a bare 'setup' does not offer it.
+    'setup hub' runs the hub of your fleet as a service, and 'setup mcp' lets agents run agents; a bare
+    'setup' offers neither.
     'setup notify' changes nothing: it shows who is notified when an agent waits, and tries it with --test.
 
     \b
@@ -240,6 +241,8 @@ def _show_all() -> int:
             else "not installed: a Stop hook that hands out the messages of an inbox"
         )
     )
+    for path in setup_mcp.installed_files():
+        echo(f"{'mcp':<11} {style('installed', fg='green')}: MCP server in {short_path(str(path))}")
     for name, service in (("service", BOSS), ("hub", HUB)):
         if service.is_installed:
             echo(f"{name:<11} {style('installed', fg='green')}: {short_path(str(service.file))}")
@@ -291,6 +294,8 @@ def _removals(ctx: click.Context, how: Agreement, problems: _Problems) -> Iterat
         yield partial(_invoke, ctx, "completion", "uninstall", how)
     for path in _inbox_files():
         yield partial(hooks.uninstall_from_file, path, how)
+    for path in setup_mcp.installed_files():
+        yield partial(setup_mcp.uninstall_from_file, path, how)
     for service in (BOSS, HUB):
         if service.is_installed:
             yield partial(service.remove, how)
@@ -428,6 +433,25 @@ command.add_command(
           remuda setup completion --remove
         """,
         completion.SETUP_COMMANDS,
+    )
+)
+
+
+command.add_command(
+    _Part(
+        "mcp",
+        """Let an agent run other agents: add the MCP server 'remuda' to the agent's own configuration.
+
+        Every session that the agent starts from then on has its tools. What they may do is in mcp.toml; see
+        'remuda help --page mcp'.
+
+        \b
+        Examples:
+          remuda setup mcp
+          remuda setup mcp --agent claude --yes
+          remuda setup mcp --remove
+        """,
+        setup_mcp.COMMANDS,
     )
 )
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import click
 
 from remuda.boss.client import RemoteBoss
+from remuda.boss.git_changes import find_changes
 from remuda.duration import show_duration
 from remuda.errors import HostUnreachable, InvalidOptions, RemudaError, SessionDead
 from remuda.inbox.catalog import Listed, list_messages, with_prompts
@@ -19,7 +20,9 @@ from remuda.keeper.elsewhere import split_host
 from remuda.keeper.history_reader import last_screen
 from remuda.keeper.listing import from_record
 from remuda.keeper.record import SessionRecord
+from remuda.keeper.worktree import Worktree
 from remuda.paths import SessionPaths
+from remuda.untrusted import bounded
 
 from .common import (
     coloured_state,
@@ -56,9 +59,12 @@ class _AgentView(NamedTuple):
 @click.argument("name", required=False, shell_complete=complete_session)
 @click.option("--explain", is_flag=True, help="Show all evidence for the state, and which piece decided.")
 @click.option("--history", is_flag=True, help="Print all kept output instead of the last screen.")
+@click.option("--changes", is_flag=True, help="Print what it changed in its git folder, not its screen.")
 @folder_option
 @json_option
-def command(name: str | None, explain: bool, history: bool, folder: Path | None, as_json: bool) -> None:
+def command(
+    name: str | None, explain: bool, history: bool, changes: bool, folder: Path | None, as_json: bool
+) -> None:
     """Show what an agent is doing and how we know, its messages, and its screen.
 
     NAME is a session, running or ended, or an agent in a tmux pane that the boss knows: by its folder, pane
@@ -70,6 +76,7 @@ def command(name: str | None, explain: bool, history: bool, folder: Path | None,
       remuda show work
       remuda show work --explain
       remuda show work --history | less -R
+      remuda show work --changes
       remuda show %12
       remuda show build7/work
       remuda show work --json | jq -r '.screen[]'
@@ -77,7 +84,7 @@ def command(name: str | None, explain: bool, history: bool, folder: Path | None,
     styled = wants_colour(sys.stdout) and not as_json
     host, name = split_host(name) if name is not None and folder is None else (None, name)
     if host is not None:
-        _show_elsewhere(host, str(name), history=history, styled=styled, as_json=as_json)
+        _show_elsewhere(host, str(name), history=history, changes=changes, styled=styled, as_json=as_json)
         return
     agent = find_by_name(name, folder) if name is not None else pick_session(None, find_folder(folder))
     if isinstance(agent, OutsideAgent):
@@ -89,15 +96,18 @@ def command(name: str | None, explain: bool, history: bool, folder: Path | None,
             f"the output of '{agent.name if isinstance(agent, OutsideAgent) else agent}' is not kept",
             hint="only sessions of 'remuda start' have --history",
         )
+    found = _find_changes(view) if changes else None
     if as_json:
-        more = {"history": history_lines(view.paths)} if history and view.paths is not None else {}
-        print_json({**view.document, "screen": view.screen, **more})
+        more = {} if found is None else {"changes": found}
+        _print_json(view, more, history=history)
         return
     print_fields(view.fields)
     if explain and (votes := view.document.get("votes")):
         explain_votes(votes)
     _print_messages(view.paths)
-    if history and view.paths is not None:
+    if found is not None:
+        print_changes(found)
+    elif history and view.paths is not None:
         _heading("output")
         print_output(view.paths)
     elif view.screen is not None:
@@ -105,6 +115,12 @@ def command(name: str | None, explain: bool, history: bool, folder: Path | None,
         print_screen(list(_compact(view.screen)), coloured=styled)
     elif view.note:
         echo(f"\n{view.note}")
+
+
+def _print_json(view: _AgentView, more: dict[str, Any], *, history: bool) -> None:
+    if history and view.paths is not None:
+        more["history"] = history_lines(view.paths)
+    print_json({**view.document, "screen": view.screen, **more})
 
 
 def _heading(text: str) -> None:
@@ -132,6 +148,8 @@ def _session(paths: SessionPaths, *, explain: bool, styled: bool) -> _AgentView:
     except SessionDead as error:
         return _ended(paths, error, styled=styled)
     fields = status_fields(document, other_version=other)
+    if (record := SessionRecord.load(paths.record)) is not None:
+        fields += _worktree_row(record)
     note = "" if lines is not None else "another program keeps this session; 'remuda attach' shows its screen"
     return _AgentView(document, fields, lines, paths, note)
 
@@ -148,7 +166,7 @@ def _ended(paths: SessionPaths, error: SessionDead, *, styled: bool) -> _AgentVi
         ("ended", error.message.partition("has ended")[2].lstrip(": ")),
     ]
     fields += [("next", error.hint)] if error.hint else []
-    fields += [("agent", record.agent), ("cwd", short_path(record.cwd))]
+    fields += [("agent", record.agent), ("cwd", short_path(record.cwd)), *_worktree_row(record)]
     return _AgentView(
         document,
         fields,
@@ -156,6 +174,11 @@ def _ended(paths: SessionPaths, error: SessionDead, *, styled: bool) -> _AgentVi
         paths,
         "last screen" if screen is not None else "no output was kept",
     )
+
+
+def _worktree_row(record: SessionRecord) -> list[tuple[str, str]]:
+    made = Worktree.read(record.worktree)
+    return [("worktree", f"{short_path(made.path)} on {made.branch}")] if made is not None else []
 
 
 def _print_messages(paths: SessionPaths | None) -> None:
@@ -173,10 +196,48 @@ def _print_messages(paths: SessionPaths | None) -> None:
         print_messages(with_prompts(last))
 
 
+# ── changes ──
+
+
+def _find_changes(view: _AgentView) -> dict[str, Any]:
+    """Return what the agent changed: since its worktree was made, else since it started."""
+    record = SessionRecord.load(view.paths.record) if view.paths is not None else None
+    made = Worktree.read(record.worktree) if record is not None else None
+    started = float(view.document.get("started_at") or time.time())
+    where = made.path if made is not None else view.document.get("cwd")
+    commit = made.commit if made is not None else None
+    found: dict[str, Any] = bounded(find_changes(where, "start", started, commit))
+    return found
+
+
+def print_changes(found: dict[str, Any]) -> None:
+    """Print the changed files, then their diffs."""
+    files = found["files"]
+    count = "1 file" if len(files) == 1 else f"{len(files)} files"
+    on = f" on {found['branch']}" if found["branch"] else ""
+    _heading(f"{count} changed{on}" + (", and more" if found["cut"] else ""))
+    if found["note"]:
+        echo(str(found["note"]))
+    for one in files:
+        counts = " ".join(f"{sign}{one[key]}" for sign, key in (("+", "added"), ("-", "removed")) if one[key])
+        before = f" (was {one['old_path']})" if one["old_path"] else ""
+        echo(f"{one['status']:<10} {one['path']}{before}  {'binary' if one['binary'] else counts}".rstrip())
+    for one in files:
+        if one["diff"]:
+            _heading(str(one["path"]))
+            for line in str(one["diff"]).splitlines():
+                colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
+                echo(style(line, fg=colour) if colour else line)
+            if one["cut"]:
+                echo("(cut here)")
+
+
 # ── other hosts ──
 
 
-def _show_elsewhere(host: str, name: str, *, history: bool, styled: bool, as_json: bool) -> None:
+def _show_elsewhere(
+    host: str, name: str, *, history: bool, changes: bool, styled: bool, as_json: bool
+) -> None:
     """Show what the boss of another host knows; if it cannot be reached, what is known of it here."""
     boss = RemoteBoss(host)
     try:
@@ -187,6 +248,7 @@ def _show_elsewhere(host: str, name: str, *, history: bool, styled: bool, as_jso
     one = {"host": host, "reachable": True, "session": found["session"], "item": found["item"]}
     document = {**session_document(one), "votes": found["evidence"]}
     screen, note = None, ""
+    changed = boss.get("sessions", name, "changes") if changes else None
     try:
         screen = boss.get("sessions", name, "screen", styled=styled or None)["lines"]
     except HostUnreachable:
@@ -194,14 +256,17 @@ def _show_elsewhere(host: str, name: str, *, history: bool, styled: bool, as_jso
     except RemudaError as error:
         note = f"its screen cannot be read: {error}"
     if as_json:
-        more = {"history": history_lines_elsewhere(host, name)} if history else {}
+        more: dict[str, Any] = {"history": history_lines_elsewhere(host, name)} if history else {}
+        more |= {"changes": changed} if changed is not None else {}
         print_json({**document, "screen": screen, **more})
         return
     print_fields(_elsewhere_fields(document))
     if document["kept"] and (messages := listed_messages(host, str(document["name"]), _MESSAGES)[1]):
         _heading("messages")
         print_messages(messages)
-    if history:
+    if changed is not None:
+        print_changes(changed)
+    elif history:
         _heading("output")
         print_output_elsewhere(host, name)
     elif screen is not None:

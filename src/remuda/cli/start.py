@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,17 +13,17 @@ import click
 
 from remuda.agents import find_agent
 from remuda.config import CLASSIFIERS, Config
-from remuda.errors import InvalidOptions, RemudaError, SessionDead
-from remuda.keeper.claim import read_holder
+from remuda.errors import InvalidOptions, SessionDead
 from remuda.keeper.client import KeeperClient
+from remuda.keeper.coming_up import dies_at_start, has_died
 from remuda.keeper.compose import compose
 from remuda.keeper.elsewhere import own_host, split_host
 from remuda.keeper.record import SessionRecord
-from remuda.keeper.spec import DEFAULT_COLS, DEFAULT_ROWS
+from remuda.keeper.spec import DEFAULT_COLS, DEFAULT_ROWS, RESTART
 from remuda.keeper.start import start_session
+from remuda.keeper.worktree import start_in_worktree
 from remuda.names import is_name
 from remuda.paths import SessionPaths, known_names
-from remuda.wire import connection as wire
 
 from .common import (
     AgentName,
@@ -36,7 +34,7 @@ from .common import (
     json_option,
     time_span,
 )
-from .output import after_success, complain, echo, print_json
+from .output import after_success, complain, echo, is_dumb, print_json
 from .redraw import ProgressLine
 from .screen import show_last_screen, show_last_screen_elsewhere
 
@@ -60,12 +58,22 @@ _HELP = """Start an agent, or any command CMD, as session NAME on its own termin
     Examples:
       remuda start work --agent claude
       remuda start work --detach -- claude --model sonnet "fix the tests"
+      remuda start fix --worktree --agent claude
       remuda start build -- make -j2
-      remuda start work --resume    restart an ended session and its conversation
+      remuda start work --resume    restart an ended session
     """
 
 
-@click.command("start", help=_HELP, context_settings={"ignore_unknown_options": False})
+class _StartCommand(click.Command):
+    """Takes '--worktree' without a value too. With blanks, a value could not be told from NAME."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        ours = ["--worktree=" if one == "--worktree" else one for one in args[:end]]
+        return super().parse_args(ctx, [*ours, *args[end:]])
+
+
+@click.command("start", cls=_StartCommand, help=_HELP, context_settings={"ignore_unknown_options": False})
 @click.argument("name", required=False)
 @click.argument("cmd", nargs=-1, type=click.UNPROCESSED)
 @click.option("--agent", type=AgentName(), help="Agent to run.  [default: found by the command]")
@@ -104,6 +112,16 @@ _HELP = """Start an agent, or any command CMD, as session NAME on its own termin
     "--on-orphan",
     type=click.Choice(["retry", "deadletter", "drop"]),
     help="What to do with a message that was in flight when the session died.  [default: deadletter]",
+)
+@click.option(
+    "--worktree",
+    metavar="[=BRANCH]",
+    help="Run in a new git worktree, on BRANCH or on a new branch NAME. Needs '=' before BRANCH.",
+)
+@click.option(
+    "--restart",
+    type=click.Choice(RESTART),
+    help="Start it again after a crash or reboot; 'always': also after exit code 0.  [default: never]",
 )
 @click.option(
     "--turn-timeout",
@@ -146,7 +164,8 @@ def command(
     name: str | None, cmd: tuple[str, ...], as_json: bool, detach: bool, host: str | None, **options: Any
 ) -> int | None:
     config = configuration(options["config_file"])
-    attach = not detach and not as_json and sys.stdin.isatty() and sys.stdout.isatty()
+    on_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not is_dumb()
+    attach = not detach and not as_json and on_terminal
     if host is not None and host != own_host():
         size = _size_here(bar=config.status_bar) if attach else None
         return _start_elsewhere(host, name, cmd, options, size, config, as_json=as_json)
@@ -160,7 +179,13 @@ def command(
             f"these variables of the earlier session are not set now: {', '.join(composed.forgotten)}; "
             "set them with --env"
         )
-    started = start_session(composed.spec)
+    branch = options["worktree"]
+    with ProgressLine(after=0.5) as progress:
+        progress.say("making a worktree" if branch is not None else f"starting '{name}'")
+        if branch is None:
+            started = start_session(composed.spec)
+        else:
+            started = start_in_worktree(composed.spec, branch, config)
     # A plain command, of an agent without a program of its own, may end at once without an error.
     if not attach and find_agent(composed.spec.agent).default_argv:
         with ProgressLine(after=0.5) as progress:
@@ -228,7 +253,7 @@ def _check_came_up_elsewhere(host: str, name: str) -> None:
         with KeeperClient.connect_elsewhere(host, name, read_only=True) as client:
             if client.welcome is None or not find_agent(client.welcome["agent"]).default_argv:
                 return
-            if not _dies_at_start(client):
+            if not dies_at_start(client):
                 return
     except (EOFError, SessionDead):
         pass
@@ -271,9 +296,7 @@ def _size_here(*, bar: bool) -> tuple[int, int]:
 # ── did the agent come up? ──
 
 
-_START_LIMIT = 2.0
 _ELSEWHERE_TIMEOUT = 60.0
-_END_LIMIT = 10.0
 
 
 def check_came_up(paths: SessionPaths) -> None:
@@ -281,7 +304,7 @@ def check_came_up(paths: SessionPaths) -> None:
 
     Prints the last screen of an agent that died, and raises `SessionDead`.
     """
-    if not _has_died(paths):
+    if not has_died(paths):
         return
     record = SessionRecord.load(paths.record)
     code = record.exit_code if record is not None else None
@@ -291,52 +314,3 @@ def check_came_up(paths: SessionPaths) -> None:
         + (f", with exit code {code}" if code is not None else ""),
         hint=f"'remuda logs {paths.name}' prints its output",
     )
-
-
-def _has_died(paths: SessionPaths) -> bool:
-    """Whether the agent ended during its start, and its keeper too."""
-    try:
-        with KeeperClient.connect(paths.name, paths.folder, read_only=True) as client:
-            if not _dies_at_start(client):
-                return False
-            with contextlib.suppress(EOFError):
-                deadline = time.monotonic() + _END_LIMIT
-                while (left := deadline - time.monotonic()) > 0:
-                    _next_state(client, left)
-    except (EOFError, SessionDead):
-        pass
-    except RemudaError:
-        # It may have ended during the request. If it hangs or is busy, that shows when it is used.
-        if not _is_free_soon(paths):
-            return False
-    record = SessionRecord.load(paths.record)
-    return record is not None and not record.came_up
-
-
-def _dies_at_start(client: KeeperClient) -> bool:
-    """Wait a limited time while the agent starts. Raises `EOFError` if its keeper has ended."""
-    state = client.request("watch")["state"]
-    deadline = time.monotonic() + _START_LIMIT
-    while state == "starting" and (left := deadline - time.monotonic()) > 0:
-        state = _next_state(client, left) or state
-    return bool(state == "dead")
-
-
-def _is_free_soon(paths: SessionPaths) -> bool:
-    """Whether the keeper ends now: it closes its socket before the name is free."""
-    deadline = time.monotonic() + _START_LIMIT
-    while read_holder(paths) is not None:
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-def _next_state(client: KeeperClient, timeout: float) -> str:
-    """Return the state in the next events, or an empty string. Raises `EOFError` if the keeper has ended."""
-    state = ""
-    for event in client.receive(timeout):
-        if isinstance(event, wire.EventReceived):
-            kind = event.document.get("event")
-            state = "dead" if kind == "exited" else event.document["state"] if kind == "state" else state
-    return state

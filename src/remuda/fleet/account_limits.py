@@ -19,7 +19,8 @@ from remuda.turns.account import Account
 from remuda.untrusted import finite, one_line
 
 from . import subjects
-from .hub import Hub, Stored
+from .hub import Hub
+from .hub_types import Stored
 from .subjects import ACCOUNTS
 
 log = logging.getLogger("remuda.fleet.account_limits")
@@ -59,14 +60,18 @@ class AccountLimits:
             if limit.host != hub.member.name and (known is None or known.until < limit.until):
                 elsewhere[account] = limit
 
-        await hub.watch("$KV.accounts.*.*", take)
-        for stored in await hub.load_all(ACCOUNTS, "$KV.accounts.*.*"):
-            take(stored)
-        while True:
-            self._find_accounts()
-            self._apply(elsewhere, hub.ahead)
-            await self._report(hub, elsewhere, reported)
-            await asyncio.sleep(_LOOK_INTERVAL)
+        changed = asyncio.Event()
+        changed.set()
+        async with hub.watching("$KV.accounts.*.*", lambda _subject, _revision: changed.set()):
+            while True:
+                if changed.is_set():
+                    changed.clear()
+                    for stored in await hub.load_all(ACCOUNTS, "$KV.accounts.*.*"):
+                        take(stored)
+                self._find_accounts()
+                self._apply(elsewhere, hub.ahead)
+                await self._report(hub, elsewhere, reported)
+                await asyncio.sleep(_LOOK_INTERVAL)
 
     def _find_accounts(self) -> None:
         try:

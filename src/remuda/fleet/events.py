@@ -8,6 +8,7 @@ that a host gives to each of its events makes the follower ignore it too, howeve
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import secrets
@@ -18,14 +19,16 @@ from typing import Any
 
 from remuda.boss.attention.model import Event
 from remuda.boss.service import BossService
+from remuda.digest import sha256
 from remuda.durable import read_regular, replace_file
-from remuda.errors import HubRefused, RemoteProtocolError
+from remuda.errors import HubRefused, HubUnreachable, RemoteProtocolError, RemudaError
 from remuda.paths import private_folder
-from remuda.untrusted import BadJson, bounded, dump_json, finite, parse_object
+from remuda.untrusted import BadJson, bounded, dump_json, finite, one_line, parse_object
 
 from . import subjects
-from .exchange import cut
-from .hub import REDELIVERED_SECONDS, Hub, Taken
+from .exchange import cut, moment, skew
+from .hub import REDELIVERED_SECONDS, Hub
+from .hub_types import Taken
 from .subjects import EVENTS
 
 log = logging.getLogger("remuda.fleet.events")
@@ -37,6 +40,7 @@ _MAX_WAITING_BYTES = 64 << 20
 _MAX_REPORTED_BYTES = 1 << 20
 _KEPT_LINES = 1000
 _MAX_FACTS_BYTES = 8000
+_MAX_NAME = 300
 _MAX_EVENT_BYTES = 64 << 10
 """More than a host of ours sends. A boss keeps thousands of events of others in memory."""
 _AGO = 60.0
@@ -165,12 +169,14 @@ class EventReporter:
         name = hub.member.name
         whole = {**line, "host": name, "epoch": self._epoch, "ahead": hub.ahead}
         session = str(line["session"]) or "none"
-        dedup = f"{name}:{session}:{line['id']}"
+        # With the epoch, which no other host knows: it could use the id first, and this one would be ignored.
+        dedup = sha256(f"{name}:{self._epoch}:{session}:{line['id']}".encode("utf-8", "replace"))
         try:
             await hub.store(subjects.event_subject(name, session), subjects.write(whole), dedup=dedup)
-        except HubRefused as error:
-            log.warning("the hub does not take events: %s", error)
+        except (HubRefused, HubUnreachable):
             raise
+        except RemudaError as error:  # it never will be stored, and must not keep back those after it
+            log.warning("an event of session %s is not reported: %s", session[:80], one_line(str(error)))
 
     @property
     def waiting(self) -> int:
@@ -187,7 +193,7 @@ def _shown(event: Event) -> Document:
         "session": event.session_id,
         "id": event.id,
         "at": event.at,
-        "name": event.facts.get("name"),
+        "name": str(event.facts.get("name") or "")[:_MAX_NAME] or None,
         "facts": facts,
     }
 
@@ -216,9 +222,10 @@ class EventFollower:
     async def run(self, hub: Hub) -> None:
         """Take events until the connection ends. Raises `HubUnreachable`."""
         self._early.clear()
-        async for some in hub.taking_many(EVENTS, hub.member.name):
-            self._early |= {one.sequence: one for one in some}
-            await self._take(hub, self._next_in_order())
+        async with contextlib.aclosing(hub.taking_many(EVENTS, hub.member.name)) as coming:
+            async for some in coming:
+                self._early |= {one.sequence: one for one in some}
+                await self._take(hub, self._next_in_order())
 
     def _next_in_order(self) -> list[Taken]:
         """Take out what comes next. Events that an earlier connection lost come again: later ones wait."""
@@ -241,8 +248,9 @@ class EventFollower:
         for taken in ready:
             try:
                 event = read_event(taken.subject, taken.data, hub.ahead)
-            except RemoteProtocolError as error:
-                log.warning("ignored an event: %s", error)
+                dump_json(event)
+            except (RemoteProtocolError, ValueError, RecursionError) as error:
+                log.warning("ignored an event: %s", one_line(str(error)))
                 continue
             epoch, number = positions.get(event["host"], ("", 0))
             if event["epoch"] != epoch or event["number"] > number:
@@ -300,6 +308,8 @@ def read_event(subject: str, data: bytes, ahead: float) -> Document:
     kind, number, epoch = document.get("kind"), document.get("number"), document.get("epoch")
     right = len(words) == 3 and words[0] == "ev" and document.get("host") == words[1]
     right = right and subjects.decode(words[2]) == (document.get("session") or "none")
+    if document.get("lost") is not None and not 0 <= finite(document["lost"], -1.0) < 2**53:
+        right = False
     if not right or not isinstance(kind, str) or not isinstance(epoch, str) or type(number) is not int:
         raise RemoteProtocolError(f"the event at {subject[:200]!r} cannot be read")
     facts = document.get("facts")
@@ -307,10 +317,10 @@ def read_event(subject: str, data: bytes, ahead: float) -> Document:
     return {
         "host": words[1],
         "session": str(document.get("session") or ""),
-        "name": name if isinstance(name, str) else None,
+        "name": name[:_MAX_NAME] if isinstance(name, str) else None,
         "kind": kind[:40],
         "id": str(document.get("id"))[:300],
-        "at": finite(document.get("at")) + finite(document.get("ahead")) - ahead,
+        "at": moment(finite(document.get("at")) + skew(document.get("ahead")) - ahead),
         "facts": facts if isinstance(facts, dict) else {},
         "lost": int(finite(document.get("lost"))),
         "epoch": epoch[:64],

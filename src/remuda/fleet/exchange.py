@@ -33,6 +33,8 @@ MESSAGE_OPTIONS: dict[str, tuple[type, ...]] = {
     "literal": (bool,),
 }
 _TEXT = 2000
+_LATEST = 1e10
+"""In the year 2286."""
 _DETAIL_BYTES = 8000
 _ANSWER = 1 << 18
 _STEPS = 100
@@ -333,6 +335,9 @@ _ITEM_KINDS: dict[str, tuple[type, ...]] = {
 }
 
 
+_OF_AN_ITEM = ("id", "session_id", "reason", "since")
+
+
 def read_session(data: bytes, ahead: float) -> dict[str, Any]:
     """Read a session of another host, with times of this one. `ahead`: how far that clock is ahead.
 
@@ -340,18 +345,25 @@ def read_session(data: bytes, ahead: float) -> dict[str, Any]:
     """
     document = subjects.read(data)
     session, item = document.get("session"), document.get("item")
-    if not isinstance(session, dict) or session.get("id") is None or not _is_of(_KINDS, session):
+    if not isinstance(session, dict) or not _is_of(_KINDS, session, needed=("id", "agent_state")):
         raise RemoteProtocolError("the hub has a session that cannot be read")
-    if item is not None and (not isinstance(item, dict) or not _is_of(_ITEM_KINDS, item)):
+    if item is not None and (not isinstance(item, dict) or not _is_of(_ITEM_KINDS, item, needed=_OF_AN_ITEM)):
         raise RemoteProtocolError("the hub has a queue item that cannot be read")
+    # Every field is there for those who show it, whatever version wrote it.
+    session = {**dict.fromkeys(_KINDS), "since": 0.0, "degraded": [], **session}
+    item = {**dict.fromkeys(_ITEM_KINDS), "detail": {}, "cut": [], **item} if item is not None else None
     _move(session, _SESSION_TIMES, -ahead)
     if item is not None:
         _move(item, _ITEM_TIMES, -ahead)
     return {"session": session, "item": item}
 
 
-def _is_of(kinds: Mapping[str, tuple[type, ...]], document: Mapping[str, Any]) -> bool:
-    """Whether each field that is there and not null has one of its kinds."""
+def _is_of(
+    kinds: Mapping[str, tuple[type, ...]], document: Mapping[str, Any], *, needed: tuple[str, ...]
+) -> bool:
+    """Whether each field that is there and not null has one of its kinds, and those that are needed are."""
+    if any(document.get(name) is None for name in needed):
+        return False
     values = ((document.get(name), some) for name, some in kinds.items())
     return all(
         value is None or (type(value) is not bool and isinstance(value, some)) for value, some in values
@@ -362,4 +374,16 @@ def _move(document: dict[str, Any], names: tuple[str, ...], by: float) -> None:
     for name in names:
         value = document.get(name)
         if isinstance(value, int | float) and not isinstance(value, bool) and value:
-            document[name] = value + by
+            document[name] = moment(value + by)
+
+
+def moment(value: Any) -> float:
+    """Return a time from outside; 0 for what no clock shows, which could not be printed."""
+    seconds = finite(value)
+    return seconds if 0 <= seconds < _LATEST else 0.0
+
+
+def skew(value: Any) -> float:
+    """Return how far another machine says that a clock is ahead; 0 for what no clock can be."""
+    seconds = finite(value)
+    return seconds if abs(seconds) < _LATEST else 0.0

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import time
-from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from remuda._version import __version__
 from remuda.boss.attention.model import Approval, Item, Session
 from remuda.boss.client import BossClient
 from remuda.boss.evidence.messages import short_step
@@ -24,12 +23,12 @@ from remuda.boss.folder import BossFolder
 from remuda.boss.http.queue_routes import item_document, session_document
 from remuda.boss.ports import BossParts
 from remuda.errors import (
+    BadName,
     FolderUnusable,
     HubRefused,
     HubUnreachable,
     InboxBusy,
     InboxCorrupt,
-    RemoteProtocolError,
     RemudaError,
     SessionNotFound,
     SessionUnreachable,
@@ -45,20 +44,19 @@ from remuda.untrusted import one_line
 
 from . import exchange, subjects
 from .exchange import FleetMessage
-from .hub import Hub, Outdated, Request, Taken
+from .held_name import HeldName
+from .hub import REDELIVERED_SECONDS, Hub, Part
+from .hub_types import Request, Taken
 from .journal import DurableMap
-from .subjects import HOSTS
+from .subjects import INBOX
 from .tunnel_host import TunnelHost
 
 log = logging.getLogger("remuda.fleet.host")
 
-RENEW_INTERVAL = 5.0
-LEASE = 15.0
-"""A host that was not heard of for so long is unreachable, and another machine may take its name."""
-_SAFE = 10.0
-"""A host that could not renew for so long takes no message: it may not be the owner of its name any more."""
 _FETCH_TIMEOUT = 5.0
 _RETRY_DELAY = 5.0
+_MOST_WAITING = 64 << 20
+"""Bytes of messages that wait for their inboxes in memory."""
 _COALESCE = 0.1
 _LOOK_INTERVAL = 30.0
 _FILES_INTERVAL = 0.5
@@ -72,12 +70,14 @@ _BUSY = (FolderUnusable, InboxBusy, InboxCorrupt, SessionUnreachable, OSError)
 class FleetHost:
     """Use from the boss's loop. `run` for each connection; `close` at the end."""
 
-    def __init__(self, boss: BossParts, folder: Path, sessions: Path, boss_folder: BossFolder) -> None:
+    def __init__(
+        self, boss: BossParts, folder: Path, sessions: Path, boss_folder: BossFolder, name: HeldName
+    ) -> None:
         self._boss = boss
         self._sessions = sessions
         self._tunnels = TunnelHost(boss)
         self._client = BossClient(boss_folder, timeout=_REQUEST_TIMEOUT)
-        self._run_id = secrets.token_hex(8)
+        self._name = name
         self._following = DurableMap(folder / "following.json")
         """Session by message: messages of the fleet that have not ended."""
         self._shown = DurableMap(folder / "shown.json")
@@ -90,96 +90,45 @@ class FleetHost:
         self._receipt_lock = asyncio.Lock()
         self._changed_messages: set[str] = set()
         self._messages_changed, self._sessions_changed = asyncio.Event(), asyncio.Event()
-        self._revision = 0
-        self._held_until = 0.0
         # Threads of its own: a request waits there for this same boss, which needs the common ones.
         self._threads = ThreadPoolExecutor(_WORKERS, thread_name_prefix="fleet")
         self._requests = TaskSet()
-        self.others: list[Callable[[Hub], Coroutine[Any, Any, None]]] = []
-        """What else runs with each connection while this machine has its name."""
-        self.facts: dict[str, Any] = {}
-        """What else this host says of itself."""
 
     async def close(self) -> None:
         await self._requests.aclose()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def run(self, hub: Hub) -> None:
-        """Be a host until the connection ends. Raises `HubUnreachable`, and `HubRefused` without the name."""
-        self._values.clear()
-        self._receipts.clear()
-        await self._claim(hub)
-        name = hub.member.name
+    def parts(self) -> list[Part]:
+        """Return what to run on each connection: all of it until the connection ends."""
+        return [
+            ("requests", self._answer_requests),
+            ("changes", self._listen),
+            ("messages", self._take_messages),
+            ("sessions", self._show_sessions),
+            ("receipts", self._show_receipts),
+            ("terminals", self._tunnels.run),
+        ]
 
+    async def _answer_requests(self, hub: Hub) -> None:
         async def handle(request: Request) -> None:
             self._start_request(hub, request)
 
-        await hub.answer(f"rq.{name}.*.*", handle)
-        await hub.answer(f"ap.{name}.*.*", handle)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._renew_forever(hub))
-            tasks.create_task(self._listen())
-            tasks.create_task(self._take_messages(hub))
-            tasks.create_task(self._show_sessions(hub))
-            tasks.create_task(self._show_receipts(hub))
-            tasks.create_task(self._tunnels.run(hub))
-            for run in self.others:
-                tasks.create_task(run(hub))
+        name = hub.member.name
+        async with hub.answering(f"rq.{name}.*.*", handle), hub.answering(f"ap.{name}.*.*", handle):
+            await hub.closed.wait()
 
     async def leave(self, hub: Hub) -> None:
-        """Take everything of this host from the hub, except messages and receipts."""
+        """Take the sessions of this host from the hub."""
         for key in (keys := list(self._shown)):
-            await hub.remove(subjects.session_subject(hub.member.name, key))
+            with suppress(BadName):
+                await hub.remove(subjects.session_subject(hub.member.name, key))
         self._shown.update({}, keys)
-        await hub.remove(subjects.host_subject(hub.member.name))
-
-    # ── the name ──
-
-    def _presence(self, hub: Hub) -> bytes:
-        return subjects.write(
-            {
-                "machine": hub.member.machine,
-                "run": self._run_id,
-                "version": __version__,
-                "protocol": exchange.PROTOCOL,
-                "offers": list(exchange.OFFERS),
-                "ahead": hub.ahead,
-                "roles": list(hub.member.key.roles),
-                **self.facts,
-            }
-        )
-
-    async def _claim(self, hub: Hub) -> None:
-        """Take the name, unless another machine has it."""
-        subject = subjects.host_subject(hub.member.name)
-        found = await hub.load(HOSTS, subject)
-        self._revision = found[1] if found is not None else 0
-        owner = _owner(found[0].data) if found is not None else ""
-        if owner not in ("", hub.member.machine) and found is not None and hub.now() - found[0].at < LEASE:
-            raise _taken_name(hub)
-        try:
-            await self._renew(hub)
-        except Outdated:
-            raise _taken_name(hub) from None
-
-    async def _renew(self, hub: Hub) -> None:
-        begin = time.monotonic()
-        subject = subjects.host_subject(hub.member.name)
-        self._revision = await hub.store(subject, self._presence(hub), revision=self._revision)
-        self._held_until = begin + _SAFE
-
-    async def _renew_forever(self, hub: Hub) -> None:
-        while True:
-            await asyncio.sleep(RENEW_INTERVAL)
-            try:
-                await self._renew(hub)
-            except Outdated:  # by another machine, or by the server, which writes answers where it is told
-                await self._claim(hub)
 
     # ── changes of this boss ──
 
-    async def _listen(self) -> None:
+    async def _listen(self, _hub: Hub) -> None:
         watcher = self._boss.service.feed.watch()
+        self._look_at_sessions()
         self._sessions_changed.set()
         self._look_at_messages()
         try:
@@ -215,6 +164,8 @@ class FleetHost:
     # ── sessions ──
 
     async def _show_sessions(self, hub: Hub) -> None:
+        self._values.clear()
+        self._sessions_changed.set()
         while True:
             try:
                 async with asyncio.timeout(_LOOK_INTERVAL):
@@ -234,7 +185,10 @@ class FleetHost:
             item = service.item_of(session.id)
             if session.replaced_by is None and (session.ended is None or item is not None):
                 known = self._values.get(session.id) if session.id not in changed else None
-                documents[session.id] = known or self._document(session, item)
+                try:
+                    documents[session.id] = known or self._document(session, item)
+                except (ValueError, RecursionError) as error:  # the others are shown
+                    log.warning("session %s cannot be shown: %s", session.id[:80], one_line(str(error)))
         return documents
 
     def _document(self, session: Session, item: Item | None) -> bytes:
@@ -250,32 +204,86 @@ class FleetHost:
         changed = [key for key, value in documents.items() if self._values.get(key) != value]
         for begin in range(0, len(changed), _AT_ONCE):
             keys = changed[begin : begin + _AT_ONCE]
-            await asyncio.gather(
-                *(hub.store(subjects.session_subject(name, key), documents[key]) for key in keys)
-            )
+            await asyncio.gather(*(self._store(hub, key, documents[key]) for key in keys))
             self._values |= {key: documents[key] for key in keys}
         gone = [key for key in self._shown if key not in documents]
         for key in gone:
-            await hub.remove(subjects.session_subject(name, key))
+            with suppress(BadName):
+                await hub.remove(subjects.session_subject(name, key))
             self._values.pop(key, None)
         self._shown.update({}, gone)
+
+    async def _store(self, hub: Hub, key: str, document: bytes) -> None:
+        try:
+            await hub.store(subjects.session_subject(hub.member.name, key), document)
+        except (HubRefused, HubUnreachable):
+            raise
+        except RemudaError as error:  # the others are shown
+            log.warning("session %s cannot be shown: %s", key[:80], one_line(str(error)))
 
     # ── messages ──
 
     async def _take_messages(self, hub: Hub) -> None:
-        async for taken in hub.messages(_FETCH_TIMEOUT):
-            if taken is not None:
-                await self._take(hub, taken)
+        """Take messages in order. One whose inbox cannot take it waits here, with those after it for the same
+        session, and those for other sessions go on.
+        """
+        waiting: dict[str, list[_Waiting]] = {}
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._try_again(hub, waiting))
+            tasks.create_task(self._take_each(hub, waiting))
 
-    async def _take(self, hub: Hub, taken: Taken) -> None:
-        """Put a message into its inbox, have that known, and only then take it from the hub."""
+    async def _take_each(self, hub: Hub, waiting: dict[str, list[_Waiting]]) -> None:
+        last, missing = await hub.handed_out()
+        early: list[Taken] = []
+        missed_at = time.monotonic()
+        async with aclosing(hub.taking(INBOX, hub.member.name, _FETCH_TIMEOUT)) as messages:
+            async for taken in messages:
+                if taken is not None:
+                    early.append(taken)
+                    # What a connection got that broke comes again, and later ones come before it.
+                    if taken.delivery > last + 1:
+                        missing, missed_at = missing + taken.delivery - last - 1, time.monotonic()
+                    last = max(last, taken.delivery)
+                    missing = max(0, missing - (taken.attempt > 1))
+                if missing and time.monotonic() - missed_at < REDELIVERED_SECONDS:
+                    await hub.extend(early)
+                    continue
+                missing = 0
+                for one in sorted(early, key=lambda one: one.sequence):
+                    await self._take(hub, one, waiting)
+                early.clear()
+                while _size(waiting) > _MOST_WAITING:  # noqa: ASYNC110  # looked at after each try
+                    await asyncio.sleep(_RETRY_DELAY)
+
+    async def _take(self, hub: Hub, taken: Taken, waiting: dict[str, list[_Waiting]]) -> None:
         try:
             message = exchange.read_message(taken.subject, taken.data, taken.headers, hub.member.name)
         except RemudaError as error:
             log.warning("refused a message: %s", one_line(str(error)))
             await taken.refuse()
             return
-        if time.monotonic() > self._held_until:
+        before = waiting.get(message.session, [])
+        if known := [one for one in before if one.message.id == message.id]:
+            known[0].taken = taken
+        elif before or not await self._deliver(hub, message, taken):
+            waiting.setdefault(message.session, []).append(_Waiting(message, taken))
+
+    async def _try_again(self, hub: Hub, waiting: dict[str, list[_Waiting]]) -> None:
+        while True:
+            await asyncio.sleep(_RETRY_DELAY)
+            await hub.extend([one.taken for some in waiting.values() for one in some])
+            for session, some in list(waiting.items()):
+                while some and await self._deliver(hub, some[0].message, some[0].taken):
+                    some.pop(0)
+                if not some:
+                    del waiting[session]
+
+    async def _deliver(self, hub: Hub, message: FleetMessage, taken: Taken) -> bool:
+        """Put a message into its inbox, have that known, and only then take it from the hub.
+
+        Returns False if the inbox does not take it now.
+        """
+        if not self._name.is_held:
             raise HubUnreachable("the name of this host could not be renewed in time")
         age = hub.now() - taken.stored_at
         try:
@@ -286,11 +294,11 @@ class FleetHost:
                 self._following.update({message.id: message.session})
                 await self._show_receipt(hub, message.id, message.session)
             await taken.ack()
-        except _BUSY as error:
-            log.warning("message %s is tried again: %s", message.id, one_line(str(error)))
-            await taken.later(_RETRY_DELAY)
         except (HubUnreachable, HubRefused):
             raise
+        except _BUSY as error:
+            log.warning("message %s is tried again: %s", message.id, one_line(str(error)))
+            return False
         except _Repeated as repeated:
             why = f"a message with this dedup key was accepted before: {repeated}"
             await self._end(hub, message, "dropped", why)
@@ -298,6 +306,10 @@ class FleetHost:
         except RemudaError as error:
             await self._end(hub, message, "dead", str(error))
             await taken.refuse()
+        except Exception:  # a defect of ours must not block the messages for other sessions
+            log.exception("message %s is tried again", message.id)
+            return False
+        return True
 
     def _put(self, message: FleetMessage, age: float) -> None:
         """Put it into the inbox of the session, once. Raises for a session that does not take it."""
@@ -325,7 +337,9 @@ class FleetHost:
     # ── receipts ──
 
     async def _show_receipts(self, hub: Hub) -> None:
+        self._receipts.clear()
         self._files.clear()
+        self._look_at_messages()
         while True:
             try:
                 async with asyncio.timeout(_FILES_INTERVAL):
@@ -407,6 +421,18 @@ class FleetHost:
         return exchange.write_answer(answer)
 
 
+@dataclass(slots=True)
+class _Waiting:
+    """A message whose inbox cannot take it now."""
+
+    message: FleetMessage
+    taken: Taken
+
+
+def _size(waiting: dict[str, list[_Waiting]]) -> int:
+    return sum(len(one.taken.data) for some in waiting.values() for one in some)
+
+
 class _Repeated(Exception):
     """Another message had the same dedup key; its id."""
 
@@ -417,19 +443,3 @@ def _signature(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_size, status.st_mtime_ns
-
-
-def _owner(presence: bytes) -> str:
-    """Return which machine has a name; nothing if what stands there is no host's."""
-    try:
-        owner = subjects.read(presence).get("machine") if presence else None
-    except RemoteProtocolError:
-        owner = None
-    return owner if isinstance(owner, str) else ""
-
-
-def _taken_name(hub: Hub) -> HubRefused:
-    return HubRefused(
-        f"another machine is connected as '{hub.member.name}'",
-        hint="each machine needs its own key: 'remuda fleet keys new NAME' on the hub",
-    )

@@ -12,10 +12,18 @@ import math
 import secrets
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
-from datetime import datetime
-from typing import Any, NamedTuple
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Mapping,
+)
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Any
 
 import nats
 import nats.errors
@@ -25,12 +33,15 @@ from nats.aio.msg import Msg
 from nats.js import api
 
 from remuda.errors import HostUnreachable, HubRefused, HubUnreachable, InputError, WaitTimeout
-from remuda.untrusted import one_line
+from remuda.tasks import heeding_cancellation
+from remuda.untrusted import finite, one_line
 
-from . import subjects
+from . import streams, subjects
 from .hub_folder import SERVER_NAME
+from .hub_types import Outdated, Request, Stored, Taken, moment, stored_value
 from .membership import Membership
-from .subjects import ACCOUNTS, EVENTS, HOSTS, INBOX, RECEIPT, SESSIONS, KeyRecord, Role
+from .streams import ACK_WAIT, BATCH, MAX_STREAM_BYTES
+from .subjects import NEW, KeyRecord
 
 log = logging.getLogger("remuda.fleet.hub")
 # nats-py logs as errors what we report ourselves, and an answer that comes after its waiter was cancelled.
@@ -40,89 +51,25 @@ logging.getLogger("asyncio").addFilter(lambda record: "eof_received" not in str(
 
 CONNECT_TIMEOUT = 5
 ANSWER_TIMEOUT = 5.0
+_FIRST_TRY = 2.0
 _CLOSE_TIMEOUT = 1.0
 _PING_INTERVAL = 5
-KEPT_SECONDS = 5 * 86400
-"""How long the hub keeps a message for a host that does not come. Receipts of an inbox stay for a week, so a
-message that is delivered again was always known there."""
-_RECEIPT_SECONDS = 14 * 86400
-_EVENT_SECONDS = 7 * 86400
-_MAX_STREAM_BYTES = 1 << 30
-_DEDUP_SECONDS = 600
 _PAGE = 500
 _GONE_TTL = "1h"
 _WRONG_REVISION = 10071
+_TOO_LARGE = 10054
 _NOT_STORED = "if it answers 'remuda fleet status', look for a full disk there, and restart 'fleet serve'"
+_NOT_PREPARED = "restart 'remuda fleet serve', or run 'remuda fleet prepare' for servers of your own"
 _FULL = (10047, 10077, 10122, 10167)
-_ACK_WAIT = 10.0
-BATCH = 256
-"""Events that one who follows may have without having acknowledged them."""
 _PULL_SECONDS = 5.0
-REDELIVERED_SECONDS = 2 * _ACK_WAIT
+_NOTHING_CAME = ("404", "408")
+REDELIVERED_SECONDS = 2 * ACK_WAIT
 """What was handed out to a connection that broke was handed out again by then, if the hub still has it."""
-_SHARED: dict[str, Any] = {"ack_wait": 30.0, "max_ack_pending": 10_000}
-"""The queue that all hosts share: the lease of a request, and no order."""
-
-
-class Taken(NamedTuple):
-    """A message that the hub handed out. It must be settled by one of the three calls."""
-
-    subject: str
-    data: bytes
-    headers: Mapping[str, str]
-    stored_at: float
-    """By the hub's clock."""
-    ack: Callable[[], Awaitable[None]]
-    """The host has it on its disk."""
-    refuse: Callable[[], Awaitable[None]]
-    """It will never be taken."""
-    later: Callable[[float], Awaitable[None]]
-    """Hand it out again after this many seconds."""
-    attempt: int
-    """How often the hub has handed it out."""
-    token: str
-    """For `settle`, with another connection."""
-    sequence: int
-    """Its place in the stream."""
-
-
-class Stored(NamedTuple):
-    """The last value of a subject. `data` is empty if it was removed."""
-
-    subject: str
-    data: bytes
-    at: float
-    """By the hub's clock; 0 if it was just published."""
-
-
-class Request(NamedTuple):
-    subject: str
-    data: bytes
-    reply: str
-    headers: Mapping[str, str]
-    answer: Callable[[bytes], Awaitable[None]]
-
-
-@contextmanager
-def _heeding_cancellation() -> Iterator[None]:
-    """Raise `CancelledError` at the end if the task was cancelled inside.
-
-    nats-py waits with `wait_for`, which on Python 3.11 loses a cancellation that comes with the answer, and
-    it drops one that comes while it ends its own tasks. Then a boss that left the fleet never ended.
-    """
-    task = asyncio.current_task()
-    assert task is not None
-    before = task.cancelling()
-    try:
-        yield
-    finally:
-        if task.cancelling() > before:
-            raise asyncio.CancelledError
 
 
 async def _close(client: Client) -> None:
     try:
-        with _heeding_cancellation():
+        with heeding_cancellation():
             # It sends what waits, also on a dead link, and for a handshake that was cut it waits for ever.
             async with asyncio.timeout(_CLOSE_TIMEOUT):
                 await client.close()
@@ -158,7 +105,7 @@ class Hub:
     async def _connect(cls, member: Membership, url: str) -> Hub:
         client, closed = Client(), asyncio.Event()
         try:
-            with _heeding_cancellation():
+            with heeding_cancellation():
                 await cls._open(client, member, url, closed)
         except BaseException:
             await _close(client)
@@ -216,9 +163,15 @@ class Hub:
     @asynccontextmanager
     async def _calling(self, what: str) -> AsyncIterator[None]:
         try:
-            with _heeding_cancellation():
+            with heeding_cancellation():
                 yield
+        except nats.js.errors.NoStreamResponseError as error:
+            raise HubRefused(f"the hub has no stream for {what}", hint=_NOT_PREPARED) from error
         except nats.js.errors.APIError as error:
+            if error.err_code == _TOO_LARGE:
+                raise InputError(f"{what} is larger than the hub stores there") from error
+            if error.code == 503 and not error.err_code:
+                raise HubRefused(f"the hub has nothing that takes {what}", hint=_NOT_PREPARED) from error
             if error.err_code in _FULL or error.code == 503:
                 text = one_line(str(error.description or error))
                 raise HubRefused(f"the hub cannot store {what}: {text}", hint="free space there") from error
@@ -231,22 +184,48 @@ class Hub:
                 f"the hub did not answer: {one_line(str(error)) or type(error).__name__}"
             ) from error
 
+    async def _question(self, subject: str, data: bytes = b"") -> Msg:
+        """Ask the server, and again without an answer: one that reads its keys forgets where it goes."""
+        try:
+            return await self._client.request(subject, data, timeout=_FIRST_TRY)
+        except nats.errors.TimeoutError:
+            if self.closed.is_set():
+                raise
+        return await self._client.request(subject, data, timeout=ANSWER_TIMEOUT - _FIRST_TRY)
+
     # ── time ──
 
     async def measure(self) -> float:
         """Compare clocks. Returns how long the hub took to answer."""
         begin, wall = time.monotonic(), time.time()
         async with self._calling("a question about its time"):
-            answer = await self._client.request(f"$JS.API.STREAM.INFO.{HOSTS}", b"", timeout=ANSWER_TIMEOUT)
+            answer = await self._question(subjects.TIME)
         took = time.monotonic() - begin
-        at = _moment(str(subjects.read(answer.data).get("ts")))
-        if at:
-            # The hub answered at some time between. A link that stalls says little, and must not undo what a
-            # quick answer showed: a request that came late would be taken for one in time.
-            earliest, latest = at - (wall + took), at - wall
-            known = (earliest + latest) / 2 if self._ahead is None else self._ahead
-            self._ahead = min(max(known, earliest), latest)
+        at = moment(str(subjects.read(answer.data).get("ts")))
+        if not at:
+            raise HubRefused("the hub has no streams for the fleet", hint=_NOT_PREPARED)
+        # The hub answered at some time between. A link that stalls says little, and must not undo what a
+        # quick answer showed: a request that came late would be taken for one in time.
+        earliest, latest = at - (wall + took), at - wall
+        known = (earliest + latest) / 2 if self._ahead is None else self._ahead
+        self._ahead = min(max(known, earliest), latest)
         return took
+
+    async def until_lost(self) -> None:
+        """Raise `HubUnreachable` when the connection is closed, or the hub does not answer.
+
+        nats-py may take 50 s until it says so: three pings, and asyncio waits 30 s for TLS to end.
+        """
+        while not self.closed.is_set():
+            try:
+                await self.measure()
+            except HubUnreachable:
+                self.closed.set()
+                raise
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_PING_INTERVAL):
+                    await self.closed.wait()
+        raise HubUnreachable(f"the connection to the hub at {self.member.url} was lost")
 
     @property
     def ahead(self) -> float:
@@ -276,7 +255,7 @@ class Hub:
             headers["Nats-TTL"] = f"{max(1, math.ceil(ttl))}s"
         async with self._calling("the message"):
             try:
-                stored = await self._jetstream.publish(subject, data, headers=headers or None)
+                stored = await self._publish_twice(subject, data, headers)
             except nats.js.errors.APIError as error:
                 if error.err_code == _WRONG_REVISION:
                     raise Outdated(subject) from error
@@ -289,55 +268,118 @@ class Hub:
                 ) from error
         return int(stored.seq)
 
+    async def _publish_twice(self, subject: str, data: bytes, headers: dict[str, str]) -> api.PubAck:
+        """As `_question`, for what is stored."""
+        try:
+            return await self._jetstream.publish(subject, data, _FIRST_TRY, headers=headers or None)
+        except nats.errors.TimeoutError:
+            if self.closed.is_set():
+                raise
+        try:
+            again = ANSWER_TIMEOUT - _FIRST_TRY
+            return await self._jetstream.publish(subject, data, again, headers=headers or None)
+        except nats.js.errors.APIError as error:
+            if error.err_code == _WRONG_REVISION:  # of the first one, perhaps
+                raise nats.errors.TimeoutError from error
+            raise
+
     async def remove(self, subject: str) -> None:
         """Mark a value as removed. The mark itself goes after an hour."""
         async with self._calling("the removal"):
             headers = {"KV-Operation": "DEL", "Nats-TTL": _GONE_TTL}
             await self._jetstream.publish(subject, b"", headers=headers)
 
-    async def load(self, stream: str, subject: str) -> tuple[Stored, int] | None:
-        """Return the last value of one subject, and its revision."""
+    async def load(self, stream: str, subject: str) -> Stored | None:
+        """Return the last value of one subject."""
         async with self._calling("a question"):
-            answer = await self._client.request(
-                f"$JS.API.DIRECT.GET.{stream}.{subject}", b"", timeout=ANSWER_TIMEOUT
-            )
-        return _stored(answer)
+            answer = await self._question(f"$JS.API.DIRECT.GET.{stream}.{subject}")
+        return stored_value(answer.headers or {}, answer.data)
 
     async def load_last(self, stream: str, pattern: str) -> Stored | None:
         """Return the last value of the subjects that match. A host has no right to this."""
-        question = subjects.write({"last_by_subj": pattern})
         async with self._calling("a question"):
-            answer = await self._client.request(
-                f"$JS.API.DIRECT.GET.{stream}", question, timeout=ANSWER_TIMEOUT
-            )
-        found = _stored(answer)
-        return found[0] if found is not None else None
+            asked = subjects.write({"last_by_subj": pattern})
+            answer = await self._question(f"$JS.API.DIRECT.GET.{stream}", asked)
+        return stored_value(answer.headers or {}, answer.data)
 
     async def load_all(self, stream: str, pattern: str) -> list[Stored]:
         """Return the last value of every subject that matches. A host has no right to this."""
         everything: list[Stored] = []
-        begin = 1
+        more = True
+        while more:
+            begin = everything[-1].revision + 1 if everything else 1
+            question = {"seq": begin, "batch": _PAGE, "next_by_subj": pattern}
+            more = await self._load_page(stream, question, everything)
+        return everything
+
+    async def load_some(self, stream: str, wanted: Collection[str]) -> list[Stored]:
+        """Return the last values of these subjects. Those without one are left out."""
+        found: list[Stored] = []
+        names = list(wanted)
+        while names:
+            count = len(found)
+            more = await self._load_page(stream, {"multi_last": names[:_PAGE]}, found)
+            known = {one.subject for one in found[count:]}
+            names = [one for one in names[:_PAGE] if more and one not in known] + names[_PAGE:]
+        return found
+
+    async def _load_page(self, stream: str, question: Mapping[str, Any], page: list[Stored]) -> bool:
+        """Add what the hub has. Returns whether it has sent only a part."""
+        count = len(page)
         async with self._calling("a question"):
             inbox = self._client.new_inbox()
             subscription = await self._client.subscribe(inbox)
             try:
-                while begin:
-                    question = subjects.write({"seq": begin, "batch": _PAGE, "next_by_subj": pattern})
-                    await self._client.publish(f"$JS.API.DIRECT.GET.{stream}", question, reply=inbox)
-                    begin = await _read_page(subscription, everything)
+                await self._client.publish(
+                    f"$JS.API.DIRECT.GET.{stream}", subjects.write(question), reply=inbox
+                )
+                while True:
+                    message = await subscription.next_msg(timeout=ANSWER_TIMEOUT)
+                    headers = message.headers or {}
+                    if (status := headers.get("Status")) is not None:
+                        if status == "503":
+                            raise nats.errors.NoRespondersError
+                        left = int(headers.get("Nats-Num-Pending") or 0)
+                        return status == "204" and left > 0 and len(page) > count
+                    if (found := stored_value(headers, message.data)) is not None:
+                        page.append(found)
             finally:
                 await subscription.unsubscribe()
-        return everything
 
-    async def watch(self, pattern: str, heard: Callable[[Stored], None]) -> None:
-        """Call `heard` with every value that is published from now on, until the connection closes."""
-
-        async def on_message(message: Msg) -> None:
-            heard(Stored(message.subject, message.data, 0.0))
-
+    @asynccontextmanager
+    async def _subscribed(self, pattern: str, take: Callable[[Msg], Awaitable[None]]) -> AsyncIterator[None]:
         async with self._calling("the subscription"):
-            await self._client.subscribe(pattern, cb=on_message)
-            await self._client.flush(int(ANSWER_TIMEOUT))
+            subscription = await self._client.subscribe(pattern, cb=take)
+        try:
+            async with self._calling("the subscription"):
+                await self._client.flush(int(ANSWER_TIMEOUT))
+            yield
+        finally:
+            with suppress(nats.errors.Error):
+                await subscription.unsubscribe()
+
+    def watching(
+        self, pattern: str, changed: Callable[[str, int], None]
+    ) -> AbstractAsyncContextManager[None]:
+        """Call `changed` with the subject and the revision of all that is stored.
+
+        Members can forge that, so it is only a reason to load.
+        """
+
+        async def take(message: Msg) -> None:
+            revision = (message.headers or {}).get("Nats-Sequence", "")
+            changed(
+                message.subject.removeprefix(f"{NEW}."), int(revision[:18]) if revision.isdecimal() else 0
+            )
+
+        return self._subscribed(f"{NEW}.{pattern}", take)
+
+    async def _administer(self, verb: str, document: Mapping[str, Any]) -> None:
+        """Raises errors of `nats`."""
+        asked = subjects.write(document)
+        answer = await self._client.request(f"$JS.API.{verb}", asked, timeout=ANSWER_TIMEOUT)
+        if isinstance(error := subjects.read(answer.data).get("error"), dict):
+            nats.js.errors.APIError.from_error(error)
 
     # ── requests ──
 
@@ -393,10 +435,12 @@ class Hub:
         async with self._calling("the packet"):
             await self._client.publish(subject, data, reply=reply)
 
-    async def answer(self, pattern: str, handle: Callable[[Request], Awaitable[None]]) -> None:
-        """Hand requests to `handle`, which must return at once, until the connection closes."""
+    def answering(
+        self, pattern: str, handle: Callable[[Request], Awaitable[None]]
+    ) -> AbstractAsyncContextManager[None]:
+        """Hand requests to `handle`, which must return at once."""
 
-        async def on_message(message: Msg) -> None:
+        async def take(message: Msg) -> None:
             async def respond(data: bytes) -> None:
                 async with self._calling("the answer"):
                     await self._client.publish(message.reply, data)
@@ -404,38 +448,43 @@ class Hub:
             headers = dict(message.headers or {})
             await handle(Request(message.subject, message.data, message.reply, headers, respond))
 
-        async with self._calling("the subscription"):
-            await self._client.subscribe(pattern, cb=on_message)
-            await self._client.flush(int(ANSWER_TIMEOUT))
+        return self._subscribed(pattern, take)
 
     # ── messages ──
 
-    def messages(self, wait: float) -> AsyncIterator[Taken | None]:
-        """Yield the messages for this host, in order, each after the last was settled.
+    async def handed_out(self) -> tuple[int, int]:
+        """Return of the queue of this host how many deliveries there were, and how many are not settled."""
+        async with self._calling("a question about messages"):
+            answer = await self._question(subjects.queue_subject(self.member.name))
+        document = subjects.read(answer.data)
+        delivered = document.get("delivered")
+        if not isinstance(delivered, dict):
+            raise HubRefused(f"the hub has no queue for '{self.member.name}'", hint=_NOT_PREPARED)
+        return int(finite(delivered.get("consumer_seq"))), int(finite(document.get("num_ack_pending")))
 
-        Yields None when there was none for `wait` seconds.
-        """
-        return self.taking(INBOX, self.member.name, wait)
-
-    async def taking(self, stream: str, consumer: str, wait: float) -> AsyncIterator[Taken | None]:
-        """Yield what a consumer of the hub hands out, one at a time; None when that was nothing."""
+    async def taking(self, stream: str, consumer: str, wait: float) -> AsyncGenerator[Taken | None, None]:
+        """Yield what a queue of the hub hands out, one at a time; None when that was nothing for a while."""
         async with self._calling("the subscription"):
             queue = await self._jetstream.pull_subscribe_bind(consumer=consumer, stream=stream)
-        while True:
-            try:
-                async with self._calling("a question for messages"):
-                    (message,) = await queue.fetch(1, timeout=wait)
-            except HubUnreachable as error:
-                if isinstance(error.__cause__, TimeoutError) and not self.closed.is_set():
-                    yield None
-                    continue
-                raise
-            yield self._taken(message)
+        try:
+            while True:
+                try:
+                    async with self._calling("a question for messages"):
+                        (message,) = await queue.fetch(1, timeout=wait)
+                except HubUnreachable as error:
+                    if isinstance(error.__cause__, TimeoutError) and not self.closed.is_set():
+                        yield None
+                        continue
+                    raise
+                yield self._taken(message)
+        finally:
+            with suppress(nats.errors.Error):
+                await queue.unsubscribe()
 
-    async def taking_many(self, stream: str, consumer: str) -> AsyncIterator[list[Taken]]:
+    async def taking_many(self, stream: str, consumer: str) -> AsyncGenerator[list[Taken], None]:
         """Yield what a consumer of the hub hands out, as soon as it is there: all that has come since.
 
-        Those that a broken connection took with it come again after `_ACK_WAIT`, and later ones before them.
+        Those that a broken connection took with it come again after `ACK_WAIT`, and later ones before them.
         """
         request = subjects.write({"batch": BATCH, "expires": int(_PULL_SECONDS * 1e9)})
         inbox, came, arrived = self._client.new_inbox(), list[Msg](), asyncio.Event()
@@ -454,15 +503,26 @@ class Hub:
                         left = BATCH
                         next_one = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
                         await self._client.publish(next_one, request, reply=inbox)
-                    async with asyncio.timeout(_PULL_SECONDS + ANSWER_TIMEOUT):
+                try:
+                    async with asyncio.timeout(_PULL_SECONDS + 1.0):
                         await arrived.wait()
+                except TimeoutError:
+                    if self.closed.is_set():
+                        raise HubUnreachable("the connection to the hub was lost") from None
+                    left = 0  # a server that reads its keys again forgets what it was asked
+                    continue
                 arrived.clear()
                 # One with a status says that this question is over.
                 taken = [self._taken(one) for one in came if "Status" not in (one.headers or {})]
-                left = left - len(taken) if len(taken) == len(came) else 0
+                over = [one.headers or {} for one in came if "Status" in (one.headers or {})]
+                left = left - len(taken) if not over else 0
                 came.clear()
                 if taken:
                     yield taken
+                for one in over:
+                    if one["Status"] not in _NOTHING_CAME:
+                        why = one_line(str(one.get("Description") or one["Status"]))
+                        raise HubRefused(f"the hub hands out nothing: {why}", hint=_NOT_PREPARED)
         finally:
             with suppress(nats.errors.Error):
                 await subscription.unsubscribe()
@@ -472,6 +532,12 @@ class Hub:
         async with self._calling("the acknowledgement"):
             for one in taken:
                 await self._client.publish(one.token, b"+ACK")
+
+    async def extend(self, taken: Iterable[Taken]) -> None:
+        """Keep them for longer, without waiting for the hub."""
+        async with self._calling("the acknowledgement"):
+            for one in taken:
+                await self._client.publish(one.token, b"+WPI")
 
     async def settle(self, token: str, word: bytes) -> None:
         """Acknowledge what was handed out (+ACK), or keep it for longer (+WPI); waits until that is done."""
@@ -493,12 +559,12 @@ class Hub:
 
         headers, known = dict(message.headers or {}), message.metadata
         at, attempt, place = known.timestamp.timestamp(), int(known.num_delivered), int(known.sequence.stream)
-        settling = (ack, refuse, later)
-        return Taken(message.subject, message.data, headers, at, *settling, attempt, message.reply, place)
+        settling, numbers = (ack, refuse, later), (place, int(known.sequence.consumer))
+        return Taken(message.subject, message.data, headers, at, *settling, attempt, message.reply, *numbers)
 
 
-class Outdated(Exception):
-    """Another value was stored first."""
+Part = tuple[str, Callable[[Hub], Coroutine[Any, Any, None]]]
+"""What a member does on a connection, with its name for people."""
 
 
 def _tls(ca: str) -> ssl.SSLContext:
@@ -510,88 +576,24 @@ def _tls(ca: str) -> ssl.SSLContext:
         ) from error
 
 
-async def _read_page(subscription: Any, everything: list[Stored]) -> int:
-    """Collect one page. Returns where the next one begins; 0 after the last."""
-    last = 0
-    while True:
-        message = await subscription.next_msg(timeout=ANSWER_TIMEOUT)
-        headers = message.headers or {}
-        if (status := headers.get("Status")) is not None:
-            left = int(headers.get("Nats-Num-Pending") or 0)
-            return last + 1 if status == "204" and left and last else 0
-        found = _stored(message)
-        if found is not None:
-            everything.append(found[0])
-            last = found[1]
-
-
-def _stored(message: Msg) -> tuple[Stored, int] | None:
-    headers = message.headers or {}
-    subject, revision = headers.get("Nats-Subject"), headers.get("Nats-Sequence")
-    if subject is None or revision is None:
-        return None
-    gone = "KV-Operation" in headers or "Nats-Marker-Reason" in headers
-    at = _moment(headers.get("Nats-Time-Stamp", ""))
-    return Stored(subject, b"" if gone else message.data, at), int(revision)
-
-
-def _moment(text: str) -> float:
-    """Read a date of the server, which has nanoseconds; 0 if it is none."""
-    whole, _, fraction = text.removesuffix("Z").partition(".")
-    try:
-        return datetime.fromisoformat(f"{whole}+00:00").timestamp() + float(f"0.{fraction or 0}")
-    except ValueError:
-        return 0.0
-
-
 # ── by the administrator ──
 
 
-async def prepare(hub: Hub, keys: Iterable[KeyRecord], replicas: int = 1) -> None:
-    """Make the streams, or change them to what this version needs, and a consumer for each host.
+async def prepare(
+    hub: Hub, keys: Iterable[KeyRecord], replicas: int = 1, max_bytes: int = MAX_STREAM_BYTES
+) -> None:
+    """Make the streams, or change them to what this version needs, and the queues of the keys.
 
-    `replicas` is on how many servers of a cluster each of them is.
+    `replicas` is on how many servers of a cluster each stream is, `max_bytes` how much it may hold.
     """
-    common: dict[str, Any] = {"duplicate_window": _DEDUP_SECONDS, "max_bytes": _MAX_STREAM_BYTES}
-    common["num_replicas"] = replicas
-    last: dict[str, Any] = {"max_msgs_per_subject": 1, "allow_direct": True, **common}
-    values: dict[str, Any] = {"allow_msg_ttl": True, "deny_delete": True, **last}
-    new, old = api.DiscardPolicy.NEW, api.DiscardPolicy.OLD
-    queue = api.RetentionPolicy.WORK_QUEUE
-    streams = (
-        api.StreamConfig(
-            INBOX, subjects=["in.*.*.*.*"], retention=queue, discard=new, max_age=KEPT_SECONDS, **common
-        ),
-        api.StreamConfig(RECEIPT, subjects=["rc.*.*"], discard=old, max_age=_RECEIPT_SECONDS, **last),
-        api.StreamConfig(HOSTS, subjects=["$KV.hosts.*"], discard=new, **values),
-        api.StreamConfig(SESSIONS, subjects=["$KV.sessions.*.*"], discard=new, **values),
-        api.StreamConfig(ACCOUNTS, subjects=["$KV.accounts.*.*"], discard=old, **values),
-        # A host that publishes more than fits makes others miss old events; it never blocks them.
-        api.StreamConfig(EVENTS, subjects=["ev.*.*"], discard=old, max_age=_EVENT_SECONDS, **common),
-    )
-    jetstream = hub._jetstream
-    async with hub._calling("its streams"):
-        for stream in streams:
+    for stream in streams.streams(replicas, max_bytes):
+        name = stream["name"]
+        async with hub._calling("its streams"):
             try:
-                await jetstream.add_stream(stream)
+                await hub._administer(f"STREAM.CREATE.{name}", stream)
             except nats.js.errors.BadRequestError:
-                await jetstream.update_stream(stream)
-        await jetstream.add_consumer(INBOX, _consumer("any", "in.any.>").evolve(**_SHARED))
-        for key in keys:
-            if Role.HOST in key.roles:
-                await jetstream.add_consumer(INBOX, _consumer(key.name, f"in.{key.name}.>"))
-            if {Role.OPERATOR, Role.VIEWER} & set(key.roles):
-                followed = _consumer(key.name, "ev.*.*").evolve(max_ack_pending=BATCH)
-                await jetstream.add_consumer(EVENTS, followed)
-
-
-def _consumer(name: str, subjects: str) -> api.ConsumerConfig:
-    return api.ConsumerConfig(
-        name=name,
-        durable_name=name,
-        filter_subject=subjects,
-        ack_policy=api.AckPolicy.EXPLICIT,
-        ack_wait=_ACK_WAIT,
-        max_ack_pending=1,  # keeps the order
-        max_deliver=-1,
-    )
+                await hub._administer(f"STREAM.UPDATE.{name}", stream)
+    for name, consumer in streams.consumers(keys):
+        async with hub._calling("its queues"):
+            asked = {"stream_name": name, "config": consumer}
+            await hub._administer(f"CONSUMER.DURABLE.CREATE.{name}.{consumer['name']}", asked)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
+import shutil
 import signal
 import socket
 import time
@@ -19,7 +21,8 @@ from remuda.proctree import is_alive
 from remuda.untrusted import dump_json, parse_object
 
 from .membership import Key, Membership
-from .subjects import KeyRecord, Role, check_host, server_config
+from .streams import MAX_STREAM_BYTES, server_config, stream_bytes
+from .subjects import KeyRecord, Role, check_host
 
 SERVER_NAME = "remuda-hub"
 """The one name in the hub's certificate. The key file carries the certificate, so that the address of the hub
@@ -65,6 +68,19 @@ class HubFolder:
         return self.path / "server.pid"
 
     @property
+    def data(self) -> Path:
+        return self.path / "jetstream"
+
+    def stream_bytes(self) -> int:
+        """Return how much each stream may hold on this disk. Raises `FolderUnusable`."""
+        files = (Path(folder, name) for folder, _, names in os.walk(self.data) for name in names)
+        used = 0
+        for file in files:
+            with contextlib.suppress(FileNotFoundError):
+                used += file.lstat().st_blocks * 512
+        return stream_bytes(shutil.disk_usage(self.data).free + used)
+
+    @property
     def exists(self) -> bool:
         return self.state.exists()
 
@@ -73,7 +89,7 @@ class HubFolder:
     def make(self, address: tuple[str, int] | None) -> None:
         """Make what is missing. `address` is where to listen; None leaves it as it was."""
         private_folder(self.path)
-        private_folder(self.path / "jetstream")
+        private_folder(self.data)
         with self._lock():
             if not self.certificate.exists():
                 certificate, private_key = make_certificate()
@@ -187,7 +203,12 @@ class HubFolder:
             "logfile_max_num": 2,
             "tls": {"cert_file": str(self.certificate), "key_file": str(self.private_key), "timeout": 5},
             # Without `always` a message that was acknowledged can be lost with the power.
-            "jetstream": {"store_dir": str(self.path / "jetstream"), "sync_interval": "always"},
+            "jetstream": {
+                "store_dir": str(self.data),
+                "sync_interval": "always",
+                # Streams have limits by the disk; the server's own would refuse those of a larger disk.
+                "max_file": 8 * MAX_STREAM_BYTES,
+            },
         }
         records = [
             KeyRecord(name, str(one["public"]), tuple(Role(role) for role in one["roles"]))

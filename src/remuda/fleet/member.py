@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,9 @@ from remuda.pool.pool_connection import default_socket
 from .account_limits import AccountLimits
 from .changes import FleetChanges
 from .events import EventFollower, EventReporter
-from .host import RENEW_INTERVAL, FleetHost
-from .hub import Hub
+from .held_name import HeldName
+from .host import FleetHost
+from .hub import Hub, Part
 from .membership import Membership, load_membership, member_file
 from .remote import RemoteHosts
 from .requests import SentRequests
@@ -44,20 +45,21 @@ class FleetMember:
         assert membership is not None
         self._membership: Membership = membership
         folder = Path(member_file()).parent
-        self._host = FleetHost(boss, folder, sessions_folder(), boss_folder)
+        self._name = HeldName()
+        self._host = FleetHost(boss, folder, sessions_folder(), boss_folder, self._name)
         self._remote = RemoteHosts(folder)
         self._changes = FleetChanges(boss.service.feed, self._remote, membership.name)
         self._tunnels = TunnelSocket(folder / TUNNEL_SOCKET, self._remote, self._connected)
         self._reporter = EventReporter(boss.service, folder) if membership.has(Role.HOST) else None
         self._runner = RequestRunner(folder, self._offer_pool, default_socket(), accounts_folder())
-        if self._reporter is not None:
-            self._host.others += [self._reporter.run, AccountLimits(accounts_folder()).run]
-            self._host.others.append(self._runner.run)
+        self._limits = AccountLimits(accounts_folder())
         self._sent_requests = SentRequests(folder) if membership.has(Role.OPERATOR) else None
         self._follower = EventFollower(folder) if membership.has(Role.OPERATOR, Role.VIEWER) else None
         self._hub: Hub | None = None
         self._error: RemudaError | None = None
         self._since = time.time()
+        self._problems: dict[str, str] = {}
+        """By the name of a part of ours: why it does not work, though the hub can be reached."""
         self._task: asyncio.Task[None] | None = None
         self._reporting: asyncio.Task[None] | None = None
 
@@ -78,11 +80,14 @@ class FleetMember:
             self._reporter.close()
             if leaving:
                 self._reporter.forget()
-        if leaving and self._membership.has(Role.HOST):
+        if leaving:
             try:
                 hub = await Hub.connect(self._membership)
                 try:
-                    await self._host.leave(hub)
+                    await self._name.claim(hub)  # else what is there is of another machine
+                    if self._membership.has(Role.HOST):
+                        await self._host.leave(hub)
+                    await self._name.release(hub)
                 finally:
                     await hub.close()
             except RemudaError as error:
@@ -105,44 +110,65 @@ class FleetMember:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
+    def _parts(self) -> list[Part]:
+        parts: list[Part] = [("other hosts", self._remote.run)]
+        if self._membership.has(Role.OPERATOR, Role.VIEWER):
+            parts.append(("terminals elsewhere", self._tunnels.run))
+        if self._reporter is not None:
+            parts += [*self._host.parts(), ("events", self._reporter.run)]
+            parts += [("limits", self._limits.run), ("requests of others", self._runner.run)]
+        if self._sent_requests is not None:
+            parts.append(("requests to any host", self._sent_requests.run))
+        if self._follower is not None:
+            parts.append(("events elsewhere", self._follower.run))
+        return parts
+
     async def _be_connected(self) -> None:
         hub = await Hub.connect(self._membership)
         try:
             await hub.measure()
+            await self._name.claim(hub)
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._until_closed(hub))
-                tasks.create_task(self._remote.run(hub))
-                if self._membership.has(Role.OPERATOR, Role.VIEWER):
-                    tasks.create_task(self._tunnels.run(hub))
-                if self._membership.has(Role.HOST):
-                    tasks.create_task(self._host.run(hub))
-                if self._sent_requests is not None:
-                    tasks.create_task(self._sent_requests.run(hub))
-                if self._follower is not None:
-                    tasks.create_task(self._follower.run(hub))
+                tasks.create_task(hub.until_lost())
+                tasks.create_task(self._name.renew_forever(hub))
+                for part in self._parts():
+                    tasks.create_task(self._keep_up(hub, *part))
                 self._hub, self._since = hub, time.time()
                 log.info("connected to the hub at %s as %s", self._membership.url, self._membership.name)
         finally:
+            self._problems.clear()
             if self._hub is not None:
                 self._hub, self._since = None, time.time()
             await hub.close()
 
-    async def _until_closed(self, hub: Hub) -> None:
-        """Raise `HubUnreachable` when the connection is closed, or the hub does not answer."""
-        while not hub.closed.is_set():
-            await hub.measure()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(RENEW_INTERVAL):
-                    await hub.closed.wait()
-        raise HubUnreachable(f"the connection to the hub at {self._membership.url} was lost")
+    async def _keep_up(self, hub: Hub, name: str, run: Callable[[Hub], Awaitable[None]]) -> None:
+        """Run one part until the connection ends. One that fails is tried again, and disturbs no other."""
+        pause = _FIRST_PAUSE
+        while True:
+            running = asyncio.ensure_future(run(hub))
+            try:
+                await asyncio.wait((running,), timeout=_LONGEST_PAUSE)
+                if not running.done():
+                    pause = _FIRST_PAUSE
+                    self._problems.pop(name, None)
+                await running
+            except Exception as error:  # whatever it was, it is noted, and tried again
+                if hub.closed.is_set():
+                    raise
+                problem = str(_readable(error, f"'{name}' failed"))
+                if self._problems.get(name) != problem:
+                    log.warning("%s: %s", name, problem)
+                self._problems[name] = problem
+            finally:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+            if hub.closed.is_set():
+                return
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _note(self, error: BaseException) -> None:
-        while isinstance(error, BaseExceptionGroup):
-            ours, _ = error.split(lambda one: isinstance(one, HubRefused))
-            error = (ours or error).exceptions[0]
-        if not isinstance(error, RemudaError):
-            log.error("the connection to the hub ended", exc_info=error)
-            error = HubUnreachable(f"the connection to the hub ended: {type(error).__name__}")
+        error = _readable(error, "the connection to the hub ended")
         if str(error) != str(self._error):
             log.warning("%s", error)
         self._error = error
@@ -176,6 +202,7 @@ class FleetMember:
             "connected": hub is not None,
             "since": self._since,
             "error": None if hub is not None or self._error is None else str(self._error),
+            "problems": dict(self._problems),
             "latency": latency,
             "clock_ahead": None if hub is None else round(-hub.ahead, 1),
             "events_waiting": 0 if self._reporter is None else self._reporter.waiting,
@@ -206,7 +233,7 @@ class FleetMember:
     # ── requests to any host ──
 
     def _offer_pool(self, offered: bool) -> None:
-        self._host.facts["pool"] = offered
+        self._name.facts["pool"] = offered
 
     @property
     def requests(self) -> SentRequests:
@@ -245,3 +272,14 @@ class FleetMember:
 
     async def sent_to(self, host: str, session: str) -> list[dict[str, Any]]:
         return await self._remote.sent_to(self._hub, host, session)
+
+
+def _readable(error: BaseException, what: str) -> RemudaError:
+    """Return the error to show; one that is not ours is logged, and its kind is named."""
+    while isinstance(error, BaseExceptionGroup):
+        ours, _ = error.split(lambda one: isinstance(one, HubRefused))
+        error = (ours or error).exceptions[0]
+    if isinstance(error, RemudaError):
+        return error
+    log.error("%s", what, exc_info=error)
+    return HubUnreachable(f"{what}: {type(error).__name__}")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from remuda.digest import sha256
 from remuda.durable import replace_file
 from remuda.errors import InvalidOptions, RemoteProtocolError
 from remuda.paths import home, private_folder
@@ -22,6 +23,7 @@ DEFAULT_PORT = 4222
 _MAX_FILE_BYTES = 1 << 20
 _FORMAT = 1
 _MACHINE = re.compile("[0-9a-f]{32}")
+_MACHINE_FILE = "machine"
 
 
 def member_file() -> Path:
@@ -96,16 +98,30 @@ def load_membership() -> Membership | None:
     url, machine = document.get("url"), document.get("machine")
     if not isinstance(url, str) or not isinstance(machine, str):
         raise InvalidOptions(f"{path} is damaged", hint="join again with 'remuda fleet join'")
-    return Membership(_key(document, path), check_url(url), machine)
+    return Membership(_key(document, path), check_url(url), _this_machine(machine))
 
 
 def save_membership(key: Key, url: str) -> Membership:
     path = member_file()
     private_folder(path.parent)
-    member = Membership(key, check_url(url), _machine_id(path.parent / "machine"))
-    text = dump_json({**key.document(), "url": member.url, "machine": member.machine})
+    url, machine = check_url(url), _machine_id(path.parent / _MACHINE_FILE)
+    text = dump_json({**key.document(), "url": url, "machine": machine})
     replace_file(path, text.encode() + b"\n")
-    return member
+    return Membership(key, url, _this_machine(machine))
+
+
+def _this_machine(machine: str) -> str:
+    """Return what a machine whose files are a copy of these ones has not: it runs another kernel or has other
+    inodes. After a restart of this machine it is new too, and its name is free when the lease is over.
+    """
+    from remuda.boss.wall_clock import boot_id
+
+    try:
+        status = (member_file().parent / _MACHINE_FILE).stat()
+        place = (status.st_dev, status.st_ino, status.st_ctime_ns)
+    except OSError:
+        place = (0, 0, 0)
+    return sha256("\0".join((machine, boot_id(), *map(str, place))).encode("utf-8", "replace"))[:32]
 
 
 def _machine_id(path: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Mapping
@@ -26,9 +27,11 @@ from remuda.names import did_you_mean
 from remuda.untrusted import finite, one_line
 
 from . import exchange, subjects
-from .host import LEASE
-from .hub import KEPT_SECONDS, Hub, Stored
+from .held_name import LEASE
+from .hub import Hub
+from .hub_types import Stored
 from .journal import SentMessages
+from .streams import KEPT_SECONDS
 from .subjects import HOSTS, RECEIPT, SESSIONS, Role
 from .tunnel import OPEN
 
@@ -37,6 +40,9 @@ log = logging.getLogger("remuda.fleet.remote")
 Document = dict[str, Any]
 
 _RELOAD_INTERVAL = 60.0
+_MOST_ANNOUNCED = 50_000
+_STALE_READS = 5
+_STALE_PAUSE = 0.02
 _CLOCK_ERROR = 0.5
 """We wait this much longer than the host may begin: what is given up is not begun just then."""
 _TAKEN_TIMEOUT = 3.0
@@ -56,8 +62,9 @@ class RemoteHosts:
         """What each host says of itself, with `at`, the hub's time of that."""
         self._sessions: dict[tuple[str, str], bytes] = {}
         self._hub: Hub | None = None
-        self._heard: set[str] | None = None
-        """Subjects that were published while everything is loaded: what was loaded is older."""
+        self._announced: dict[str, tuple[int, int]] = {}
+        """Subjects to load again: the revision that is there, and how often an older one was found."""
+        self._was_announced = asyncio.Event()
         self._receipt_came = asyncio.Event()
         self.is_loaded = asyncio.Event()
         self.changed = asyncio.Event()
@@ -72,41 +79,63 @@ class RemoteHosts:
             self.is_loaded.set()
             await hub.closed.wait()
             return
-        self._heard = set()
+        self._announced.clear()
         try:
-            await hub.watch("$KV.hosts.*", lambda one: self._take(hub, one))
-            await hub.watch("$KV.sessions.*.*", lambda one: self._take(hub, one))
-            await hub.watch("rc.*.*", self._hear_receipt)
-            while True:
-                await self._load(hub)
-                self._hub = hub
-                self.is_loaded.set()
-                await self._bounce_expired(hub)
-                await asyncio.sleep(_RELOAD_INTERVAL)
+            async with (
+                hub.watching("$KV.hosts.*", self._announce),
+                hub.watching("$KV.sessions.*.*", self._announce),
+                hub.watching("rc.*.*", self._hear_receipt),
+            ):
+                while True:
+                    await self._load(hub)
+                    self._hub = hub
+                    self.is_loaded.set()
+                    await self._bounce_expired(hub)
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(_RELOAD_INTERVAL):
+                            await self._follow(hub)
         finally:
             self._hub = None
             self.is_loaded.clear()
 
     async def _load(self, hub: Hub) -> None:
-        self._heard = set()
-        try:
-            stored = await hub.load_all(HOSTS, "$KV.hosts.*")
-            stored += await hub.load_all(SESSIONS, "$KV.sessions.*.*")
-            heard = self._heard
-        finally:
-            self._heard = None
-        kept = {one.subject for one in stored} | heard
+        stored = await hub.load_all(HOSTS, "$KV.hosts.*")
+        stored += await hub.load_all(SESSIONS, "$KV.sessions.*.*")
+        kept = {one.subject for one in stored}
         self._hosts = {name: one for name, one in self._hosts.items() if subjects.host_subject(name) in kept}
         self._sessions = {
             key: value for key, value in self._sessions.items() if subjects.session_subject(*key) in kept
         }
         for one in stored:
-            if one.subject not in heard:
+            self._take(hub, one)
+
+    def _announce(self, subject: str, revision: int) -> None:
+        if len(self._announced) < _MOST_ANNOUNCED:  # else the next reload finds it
+            self._announced[subject] = revision, 0
+            self._was_announced.set()
+
+    async def _follow(self, hub: Hub) -> None:
+        """Load what is announced, for ever."""
+        while True:
+            await self._was_announced.wait()
+            self._was_announced.clear()
+            await self._load_announced(hub)
+
+    async def _load_announced(self, hub: Hub) -> None:
+        wanted, self._announced = self._announced, {}
+        for stream, pattern in ((HOSTS, "$KV.hosts."), (SESSIONS, "$KV.sessions.")):
+            names = [name for name in wanted if name.startswith(pattern)]
+            for one in await hub.load_some(stream, names):
                 self._take(hub, one)
+                revision, tries = wanted.get(one.subject, (0, 0))
+                if one.revision < revision and tries < _STALE_READS:
+                    # A server of a cluster that is behind has answered.
+                    self._announced.setdefault(one.subject, (revision, tries + 1))
+        if self._announced:
+            self._was_announced.set()
+            await asyncio.sleep(_STALE_PAUSE)
 
     def _take(self, hub: Hub, stored: Stored) -> None:
-        if self._heard is not None and not stored.at:
-            self._heard.add(stored.subject)
         words = stored.subject.split(".")
         if words[1] != "hosts":
             self.changed.set()
@@ -124,9 +153,9 @@ class RemoteHosts:
         if not stored.data:
             self._hosts.pop(name, None)
             return
-        self._hosts[name] = {**subjects.read(stored.data), "at": stored.at or hub.now()}
+        self._hosts[name] = {**subjects.read(stored.data), "at": stored.at}
 
-    def _hear_receipt(self, _stored: Stored) -> None:
+    def _hear_receipt(self, _subject: str, _revision: int) -> None:
         self._receipt_came.set()
         self._receipt_came = asyncio.Event()
 
@@ -156,7 +185,7 @@ class RemoteHosts:
 
     def _ahead(self, known: Mapping[str, Any]) -> float:
         """Return how far the clock of that host is ahead of ours."""
-        return (self._hub.ahead if self._hub is not None else 0.0) - finite(known.get("ahead"))
+        return (self._hub.ahead if self._hub is not None else 0.0) - exchange.skew(known.get("ahead"))
 
     def sessions(self, without: str) -> list[Document]:
         """Return the sessions of all hosts but one, with what is known of their host."""
@@ -336,7 +365,7 @@ class RemoteHosts:
         if stored is not None and stored.data:
             known = exchange.read_receipt(stored.data, host)
             by = -self._ahead(self._hosts.get(host, {}))
-            steps += [{**one, "at": finite(one.get("at")) + by} for one in known["steps"]]
+            steps += [{**one, "at": exchange.moment(finite(one.get("at")) + by)} for one in known["steps"]]
             answer = known.get("answer")
         elif sent.get("refused"):
             steps.append({"stage": "dropped", "at": steps[0]["at"], "reason": "the hub refused it"})

@@ -32,7 +32,8 @@ from remuda.paths import private_folder
 from remuda.untrusted import BadJson, as_objects, dump_json, finite, one_line, parse_object
 
 from . import subjects
-from .hub import Hub, Request
+from .hub import Hub
+from .hub_types import Request
 from .subjects import Role
 
 log = logging.getLogger("remuda.fleet.requests")
@@ -45,6 +46,7 @@ MAX_ATTEMPTS = 3
 _KEPT_SECONDS = 86400.0
 _LONGEST_WAIT = 60.0
 _MAX_EVENTS = 20_000
+_MAX_EVENT_BYTES = 64 << 20
 _MAX_PAYLOAD_BYTES = subjects.MAX_PAYLOAD_BYTES - 4096
 _UPKEEP_INTERVAL = 1.0
 
@@ -55,6 +57,7 @@ class SentRequest:
     def __init__(self, document: Document) -> None:
         self.document = document
         self.events: list[Document] = []
+        self._bytes = 0
         self.received = 0
         """How many events of the present attempt are among them."""
         self.heard = time.monotonic()
@@ -77,8 +80,10 @@ class SentRequest:
             self.received = begin + len(events)
 
     def add(self, *events: Document) -> None:
-        if len(self.events) + len(events) <= _MAX_EVENTS:
+        size = len(dump_json(events))
+        if len(self.events) + len(events) <= _MAX_EVENTS and self._bytes + size <= _MAX_EVENT_BYTES:
             self.events += events
+            self._bytes += size
         self.touch()
 
     def touch(self) -> None:
@@ -205,14 +210,14 @@ class SentRequests:
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
-        await hub.answer(f"fl.{hub.member.name}.*.*", handle)
-        for request in list(self._requests.values()):
-            if request.document["state"] == "queued":
-                await self._publish(hub, request)
         try:
-            while True:
-                await self._upkeep()
-                await asyncio.sleep(_UPKEEP_INTERVAL)
+            async with hub.answering(f"fl.{hub.member.name}.*.*", handle):
+                for request in list(self._requests.values()):
+                    if request.document["state"] == "queued":
+                        await self._publish(hub, request)
+                while True:
+                    await self._upkeep()
+                    await asyncio.sleep(_UPKEEP_INTERVAL)
         finally:
             for task in tasks:
                 task.cancel()

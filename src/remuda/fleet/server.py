@@ -41,6 +41,7 @@ async def serve(folder: HubFolder, ready: Callable[[], None]) -> None:
     Raises `SpawnFailed` if the server ends by itself, and `SessionExists` if one runs already.
     """
     folder.must_not_run()
+    folder.stream_bytes()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -84,7 +85,7 @@ async def _prepare(folder: HubFolder) -> None:
                 raise
             await asyncio.sleep(_RETRY_INTERVAL)
     try:
-        await prepare(hub, folder.key_records(), folder.replicas)
+        await prepare(hub, folder.key_records(), folder.replicas, folder.stream_bytes())
     finally:
         await hub.close()
 

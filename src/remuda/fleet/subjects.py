@@ -5,6 +5,7 @@
     fl.SENDER.REQUEST.HOST           a host claims a request, gets its payload, reports events and the end
     rc.HOST.MESSAGE                  stream RECEIPT: how far a message got; the last one counts
     $KV.hosts.HOST                   stream KV_hosts: which machine has this name; renewed by its revision
+    $KV.members.NAME                 the same for a machine that is no host
     $KV.sessions.HOST.SESSION        stream KV_sessions: a session with its waiting item; written on change
     $KV.accounts.HOST.ACCOUNT        stream KV_accounts: a limit that HOST met; goes when the limit ends
     ev.HOST.SESSION                  stream EVENTS: what happened there, in order; kept for a week
@@ -14,6 +15,9 @@
     io.HOST.out.SENDER.ID            bytes of that terminal, which only SENDER can read
     an.NAME.HOST.TOKEN               the answer of HOST to a request of NAME, which no other key can read
     _INBOX_NAME.>                    answers of the server to NAME, which no other key can read
+    hub.time                         asks the server for a stream, whose answer has the time of the hub
+    hub.queue.HOST                   asks the server about the queue of messages for HOST
+    new.SUBJECT                      of the server: a value was stored there; says nothing about it
 
 A key can publish only under its own name: as HOST for what a host reports, as SENDER for what an operator
 sends. So the server proves who sent a message, and no payload has to be believed about it.
@@ -21,10 +25,10 @@ sends. So the server proves who sent a message, and no payload has to be believe
 No key has the right `allow_responses` of the server. A client can name any reply subject in a message to
 itself, and that right would let it publish there: a host could act as an operator.
 
-Two ways around that are closed by the receiver. The server copies what is stored to any reply subject that a
-client names. Such a copy has no reply subject of its own in `an.SENDER`, or has the header `Nats-Subject`
-(`is_from`). And a message repeats its subject inside (`host`, `session`, `id`). An ID of bytes and a TOKEN
-are random and known to their two ends only.
+The server copies what is stored to any reply subject that a client names. Into a stream no copy comes: see
+`streams`. In the place of a request it is refused by the receiver: it has no reply subject of its own in
+`an.SENDER`, or has the header `Nats-Subject` (`is_from`). And a message repeats its subject inside (`host`,
+`session`, `id`). An ID of bytes and a TOKEN are random and known to their two ends only.
 """
 
 from __future__ import annotations
@@ -39,6 +43,7 @@ from remuda.untrusted import BadJson, dump_json, parse_object
 
 INBOX, RECEIPT, HOSTS, SESSIONS = "INBOX", "RECEIPT", "KV_hosts", "KV_sessions"
 EVENTS, ACCOUNTS = "EVENTS", "KV_accounts"
+NEW, TIME = "new", "hub.time"
 MAX_PAYLOAD_BYTES = 8 << 20
 """The most that NATS recommends for one message."""
 MAX_PROMPT_BYTES = 4 << 20
@@ -78,18 +83,18 @@ def check_host(name: str) -> str:
 
 def rights(name: str, roles: Iterable[Role]) -> Rights:
     """Return what a key may publish and subscribe to."""
-    publish = [f"$JS.API.STREAM.INFO.{HOSTS}"]  # whose answer has the time of the hub
-    subscribe = [f"{reply_prefix(name)}.>", f"an.{name}.*.*"]
     roles = set(roles)
+    own = name_subject(name, roles)
+    publish = [TIME, own, f"$JS.API.DIRECT.GET.{HOSTS}.{own}"]
+    subscribe = [f"{reply_prefix(name)}.>", f"an.{name}.*.*"]
     if Role.HOST in roles:
         publish += [
             f"rc.{name}.*",
-            f"$KV.hosts.{name}",
             f"$KV.sessions.{name}.*",
-            f"$JS.API.DIRECT.GET.{HOSTS}.$KV.hosts.{name}",
             # No right to create a consumer: it could deliver to any subject, also to those of others.
             f"$JS.API.CONSUMER.MSG.NEXT.{INBOX}.{name}",
             f"$JS.ACK.{INBOX}.{name}.>",
+            queue_subject(name),
             f"io.{name}.out.*.*",
             f"ev.{name}.*",
             f"$KV.accounts.{name}.*",
@@ -99,12 +104,13 @@ def rights(name: str, roles: Iterable[Role]) -> Rights:
             f"$JS.API.DIRECT.GET.{ACCOUNTS}",
         ]
         subscribe += [f"rq.{name}.*.*", f"ap.{name}.*.*", f"io.{name}.read.*.*", f"io.{name}.type.*.*"]
-        subscribe.append("$KV.accounts.*.*")
+        subscribe.append(f"{NEW}.$KV.accounts.*.*")
     if roles & {Role.OPERATOR, Role.VIEWER}:
         publish += [f"$JS.API.DIRECT.GET.{stream}" for stream in (HOSTS, SESSIONS, RECEIPT)]
         publish += [f"rq.*.read.{name}", f"io.*.read.{name}.*"]
         publish += [f"$JS.API.CONSUMER.MSG.NEXT.{EVENTS}.{name}", f"$JS.ACK.{EVENTS}.{name}.>"]
-        subscribe += ["$KV.hosts.*", "$KV.sessions.*.*", "rc.*.*", f"io.*.out.{name}.*"]
+        subscribe += [f"{NEW}.{one}" for one in ("$KV.hosts.*", "$KV.sessions.*.*", "rc.*.*")]
+        subscribe.append(f"io.*.out.{name}.*")
     if Role.OPERATOR in roles:
         publish += [f"in.*.*.*.{name}", f"rq.*.act.{name}", f"ap.*.*.{name}", f"io.*.type.{name}.*"]
         subscribe.append(f"fl.{name}.*.*")
@@ -159,6 +165,11 @@ def host_subject(host: str) -> str:
     return f"$KV.hosts.{host}"
 
 
+def name_subject(name: str, roles: Iterable[Role]) -> str:
+    """Return where the machine that has a name is stored. Only hosts are listed."""
+    return host_subject(name) if Role.HOST in set(roles) else f"$KV.members.{name}"
+
+
 def session_subject(host: str, session: str) -> str:
     return f"$KV.sessions.{host}.{encode(session)}"
 
@@ -194,6 +205,10 @@ def is_answer(reply: str) -> bool:
     return reply.startswith("an.")
 
 
+def queue_subject(host: str) -> str:
+    return f"hub.queue.{host}"
+
+
 def reply_prefix(name: str) -> str:
     return f"_INBOX_{name}"
 
@@ -227,25 +242,3 @@ class KeyRecord(NamedTuple):
     name: str
     public: str
     roles: tuple[Role, ...]
-
-
-def server_config(keys: Iterable[KeyRecord], admin: str, settings: Mapping[str, Any]) -> bytes:
-    """Return the configuration of nats-server, which reads JSON. `admin` may do everything."""
-    users: list[dict[str, Any]] = [{"nkey": admin}]
-    for key in keys:
-        allowed = rights(key.name, key.roles)
-        permissions: dict[str, Any] = {
-            "publish": {"allow": list(allowed.publish)},
-            "subscribe": {"allow": list(allowed.subscribe)},
-        }
-        users.append({"nkey": key.public, "permissions": permissions})
-    return write(
-        {
-            "server_name": "remuda-hub",
-            "max_payload": MAX_PAYLOAD_BYTES,
-            "ping_interval": "10s",
-            "ping_max": 2,
-            "accounts": {"FLEET": {"jetstream": "enabled", "users": users}},
-            **settings,
-        }
-    )

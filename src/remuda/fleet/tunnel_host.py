@@ -23,7 +23,8 @@ from remuda.tasks import TaskSet, in_thread
 from remuda.untrusted import finite
 
 from . import exchange, subjects
-from .hub import Hub, Request
+from .hub import Hub
+from .hub_types import Request
 from .tunnel import DATA, OPEN, PING, ReadOnlyFilter, TunnelEnd, end_packet
 
 log = logging.getLogger("remuda.fleet.tunnel")
@@ -47,10 +48,13 @@ class TunnelHost:
         async def handle(request: Request) -> None:
             self._handle(hub, tasks, request)
 
+        name = hub.member.name
         try:
-            for kind in ("read", "type"):
-                await hub.answer(f"io.{hub.member.name}.{kind}.*.*", handle)
-            await hub.closed.wait()
+            async with (
+                hub.answering(f"io.{name}.read.*.*", handle),
+                hub.answering(f"io.{name}.type.*.*", handle),
+            ):
+                await hub.closed.wait()
         finally:
             await tasks.aclose()
 

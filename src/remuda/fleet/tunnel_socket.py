@@ -25,7 +25,8 @@ from remuda.tasks import TaskSet
 from remuda.untrusted import BadJson, dump_json, parse_object
 
 from . import subjects
-from .hub import Hub, Request
+from .hub import Hub
+from .hub_types import Request
 from .remote import RemoteHosts
 from .tunnel import DATA, PING, TunnelEnd, end_packet
 
@@ -70,8 +71,8 @@ class TunnelSocket:
             self._handle(hub, request)
 
         try:
-            await hub.answer(f"io.*.out.{hub.member.name}.*", handle)
-            await hub.closed.wait()
+            async with hub.answering(f"io.*.out.{hub.member.name}.*", handle):
+                await hub.closed.wait()
         finally:
             for end in list(self._ends.values()):
                 end.end(HubUnreachable("the connection to the hub was lost"))

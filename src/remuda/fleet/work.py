@@ -36,7 +36,8 @@ from remuda.turns.account import Account
 from remuda.untrusted import BadJson, dump_json, finite, parse_object
 
 from . import subjects
-from .hub import Hub, Taken
+from .hub import Hub
+from .hub_types import Taken
 from .subjects import INBOX
 
 log = logging.getLogger("remuda.fleet.work")
@@ -116,17 +117,17 @@ class RequestRunner:
         """Take requests until the connection ends; what runs goes on. Raises `HubUnreachable`."""
         self._hub = hub
         delivering = asyncio.create_task(self._deliver_left())
-        jobs = hub.taking(INBOX, "any", _FETCH_TIMEOUT)
         try:
-            while True:
-                if (pool := await self._look()) is None or self._is_limited(pool):
-                    await asyncio.sleep(_LOOK_INTERVAL)
-                elif pool.free <= 0:
-                    await self._until_one_ends()
-                elif (taken := await anext(jobs)) is not None:
-                    task = asyncio.create_task(self._take(taken, pool))
-                    self._running.add(task)
-                    task.add_done_callback(self._forget)
+            async with contextlib.aclosing(hub.taking(INBOX, "any", _FETCH_TIMEOUT)) as jobs:
+                while True:
+                    if (pool := await self._look()) is None or self._is_limited(pool):
+                        await asyncio.sleep(_LOOK_INTERVAL)
+                    elif pool.free <= 0:
+                        await self._until_one_ends()
+                    elif (taken := await anext(jobs)) is not None:
+                        task = asyncio.create_task(self._take(taken, pool))
+                        self._running.add(task)
+                        task.add_done_callback(self._forget)
         finally:
             self._hub = None
             delivering.cancel()

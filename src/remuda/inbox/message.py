@@ -34,8 +34,8 @@ class PutOptions(TypedDict, total=False):
     """Accept one message with this key a day; a second one gets the id of the first."""
     sender: str | None
     """A name for the line in `outbox.jsonl` that reports a bounce."""
-    max_attempts: int
-    """Attempts before it is dead-lettered. 0 for the default, 10."""
+    max_attempts: int | None
+    """Attempts before it is dead-lettered. Default: 10."""
     command: bool
     """Run the text as a command of the agent (`/compact`), not as a prompt."""
     literal: bool
@@ -65,7 +65,7 @@ def make_message(
     ttl: float | str = 0.0,
     dedup: str | None = None,
     sender: str | None = None,
-    max_attempts: int = 0,
+    max_attempts: int | None = None,
     command: bool = False,
     literal: bool = False,
     priority: int = 0,
@@ -79,7 +79,8 @@ def make_message(
     """
     check_prompt(prompt, max_bytes)
     delay, ttl = _as_seconds("delay", delay), _as_seconds("ttl", ttl)
-    _check_number("max_attempts", max_attempts, 0, MOST_ATTEMPTS, whole=True)
+    if max_attempts is not None:
+        _check_number("max_attempts", max_attempts, 1, MOST_ATTEMPTS, whole=True)
     _check_number("priority", priority, -MOST_URGENT, MOST_URGENT, whole=True)
     if now is not None:
         _check_number("now", now, 0, 1e12)
@@ -117,7 +118,9 @@ def _message(
     return Message(name, at, f"{head}{quoted(prompt)}{more}}}\n".encode(), dedup, priority)
 
 
-def _limits(at: float, delay: float, ttl: float, max_attempts: int, *, on_clock: bool) -> tuple[float, str]:
+def _limits(
+    at: float, delay: float, ttl: float, max_attempts: int | None, *, on_clock: bool
+) -> tuple[float, str]:
     """Return the time of sending, and the fields for delay, time to live and attempts.
 
     Times are seconds since the epoch. The fields include the time on the monotonic clock.
@@ -287,7 +290,7 @@ def redriven_message(letter: Letter, key: InboxKey) -> Message:
     return make_message(
         entry.text,
         sender=sender if isinstance(sender, str) else None,
-        max_attempts=entry.max_attempts() if "max_attempts" in entry.fields else 0,
+        max_attempts=entry.max_attempts() if "max_attempts" in entry.fields else None,
         command=bool(entry.fields.get("command")),
         literal=bool(entry.fields.get("literal")),
         max_bytes=max(DEFAULT_MAX_BYTES, 4 * len(entry.text)),

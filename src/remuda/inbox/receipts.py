@@ -207,6 +207,19 @@ def _accepted(folder: Path, message: str) -> dict[str, Any] | None:
     return None
 
 
+def sender_of(folder: Path, message: str) -> str | None:
+    """Return who sent a message, as its sender named itself. None if that is not known (any more).
+
+    Only a line that our own writer marked has a sender.
+    """
+    key = InboxKey(Files(str(folder / "inbox.jsonl")).key)
+    for start, line in raw_lines_with(folder / "inbox.jsonl", message):
+        entry = Entry(start, start + len(line), line.decode("utf-8", "replace").strip(), key)
+        if entry.id == message and isinstance(sender := entry.fields.get("from"), str):
+            return sender
+    return None
+
+
 def lines_with(path: Path, needle: str) -> Iterator[dict[str, Any]]:
     """Yield the JSON objects of a file whose line contains this text. Skips torn lines."""
     for _, line in raw_lines_with(path, needle):

@@ -29,7 +29,7 @@ every instant; the folder is synced before anyone is notified.
 import posix
 import sys
 import time
-from errno import EACCES, EINVAL, EISDIR, ELOOP, ENXIO, EPIPE, EROFS
+from errno import EACCES, EBADF, EINVAL, EISDIR, ELOOP, ENXIO, EPIPE, EROFS
 from posix import (
     O_APPEND,
     O_CLOEXEC,
@@ -1473,6 +1473,19 @@ class HookInbox:
             self.forget()  # no agent gets it: that was not an attempt
             raise
 
+    def release(self, began: int, reason: str) -> bool:
+        """Put back the entry that this process has leased: it reached no agent. Return whether it is back."""
+        if not self.is_leased_here(began) or (flight := self.in_flight()) is None:
+            return False
+        # First: without this file no stop acknowledges it. A full disk may refuse everything after it.
+        remove_file(self.files.responded)
+        return self.nack(flight, 0.0, reason, count_attempt=False) == "nacked"
+
+    def is_leased_here(self, began: int) -> bool:
+        """Return whether this process has leased an entry since it `began`: a pid comes again."""
+        lease = self.lease() or {}
+        return lease.get("hook") == posix.getpid() and _handed_out_since(lease, began)
+
     def acknowledge(self, flight: "Json", outcome: str = "acked", **facts: "Any") -> None:
         """Acknowledge the entry in flight, answered or given up: move the cursor, clear the flight."""
         lease = self.lease() or {}
@@ -1804,12 +1817,29 @@ def _tick(files: Files, payload: "Json | None", began: int, notices: "list[str]"
                 dues = [due for due in (soon, inbox.queue.next_due()) if due is not None]
                 return Decision(None, empty=True, torn=torn, wake_at=min(dues, default=None))
             entry, attempt = taken
-            who = {"session_id": (payload or {}).get("session_id"), "holder": this_agent()}
+            session = (payload or {}).get("session_id")
+            who = {"session_id": session, "holder": this_agent(), "hook": posix.getpid()}
             inbox.deliver(entry, attempt, until_stop=True, **who)
             return Decision(entry.text)
         finally:
             notices += inbox.notices
             inbox.close()
+
+
+def _release(files: Files, began: int, reason: str) -> None:
+    """Put the message back that this hook leased and no agent got, if it has one."""
+    inbox = HookInbox(files)
+    try:
+        if not inbox.is_leased_here(began):
+            return
+        with Lock(files):
+            inbox.open()
+            if inbox.release(began, reason):
+                tell(f"{program()}: the message stays in the inbox for the next stop")
+    except (InboxError, OSError) as error:
+        tell(f"{program()}: error: {error}")
+    finally:
+        inbox.close()
 
 
 def _settle(inbox: HookInbox, payload: "Json | None", began: int) -> "Decision | None":
@@ -2122,8 +2152,11 @@ class Options:
 def tell(text: str) -> None:
     """Print one line on standard error. It may quote a sender, whose text must not control the terminal."""
     line = "".join(one if one.isprintable() else "\ufffd" for one in text) + "\n"
-    if sys.stderr is not None:  # Python has none where it was closed
-        sys.stderr.write(line)
+    try:
+        if sys.stderr is not None:  # Python has none where it was closed
+            sys.stderr.write(line)
+    except OSError:  # a full disk, or no reader: what this line is about matters more
+        pass
 
 
 def fail(message: str, code: int) -> "NoReturn":
@@ -2291,8 +2324,11 @@ def _tick_again(
     return None
 
 
-def say(decision: Decision, options: Options) -> int:
-    """Print the decision. Printing nothing approves the stop."""
+def say(decision: Decision, options: Options, files: Files, began: int) -> int:
+    """Print the decision. Printing nothing approves the stop.
+
+    A message that cannot be printed goes back into the inbox.
+    """
     if decision.text is None:
         if options.signal_file and not decision.goes_on:
             try:
@@ -2300,24 +2336,45 @@ def say(decision: Decision, options: Options) -> int:
             except OSError as error:
                 tell(f"{program()}: cannot touch {options.signal_file}: {error.strerror}")
         return 0
-    return _print(f'{{"decision":"block","reason":{encode_json(decision.text)}}}')
+    failed = _write_out(f'{{"decision":"block","reason":{encode_json(decision.text)}}}')
+    if failed is not None:
+        _release(files, began, f"the Stop hook could not print it: {failed.strerror}")
+    return _exit_code(failed)
 
 
 def _print(text: str) -> int:
-    try:
-        write_all(1, text.encode())
-    except OSError as error:
-        if error.errno != EPIPE:
-            tell(f"{program()}: cannot write to standard output: {error.strerror}")
-            return 1
-    return 0
+    return _exit_code(_write_out(text))
+
+
+def _exit_code(failed: "OSError | None") -> int:
+    """Return 0 also where no one can read the answer, as heartbeat-stop does for closed streams."""
+    return 0 if failed is None or failed.errno in (EBADF, EPIPE) else 1
+
+
+def _write_out(text: str) -> "OSError | None":
+    """Write all of the text to standard output. Return why that failed, None when it did not."""
+    data = text.encode()
+    while data:
+        try:
+            data = data[posix.write(1, data) :]
+        except BlockingIOError:  # another program made this pipe non-blocking
+            from select import POLLOUT, poll
+
+            ready = poll()
+            ready.register(1, POLLOUT)
+            ready.poll()
+        except OSError as error:
+            if error.errno != EPIPE:
+                tell(f"{program()}: cannot write to standard output: {error.strerror}")
+            return error
+    return None
 
 
 def fill_standard_streams() -> None:
     """Open the null device for closed streams: else a file of the inbox would get their number, and our
-    answer.
+    answer. It is read-only, so that an answer that no one gets fails.
     """
-    while (fd := posix.open("/dev/null", O_RDWR)) <= 2:
+    while (fd := posix.open("/dev/null", O_RDONLY)) <= 2:
         pass
     posix.close(fd)
 
@@ -2341,17 +2398,46 @@ def main() -> None:
         for line in [*notices, f"recover: {shown}"]:
             tell(f"{program()} {line}")
         raise SystemExit(0)
+    catch_signals()
     try:
-        decision = run_tick(options, files, began)
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
-    except Exception as error:  # noqa: BLE001  # what it may be is not known, and what to do is
-        tell(f"{program()}: error: {error}")
-        decision = Decision(None)  # fail open: an agent never hangs because of its inbox
-    code = say(decision, options)
+        try:
+            decision = run_tick(options, files, began)
+        except Exception as error:  # noqa: BLE001  # what it may be is not known, and what to do is
+            tell(f"{program()}: error: {error}")
+            decision = Decision(None)  # fail open: an agent never hangs because of its inbox
+        code = say(decision, options, files, began)
+    except Ended as signal:
+        # The CLI ends a hook after its timeout, and when the user presses Esc. It ignores what that printed.
+        _release(files, began, f"the Stop hook was ended by signal {signal.number}")
+        raise SystemExit(128 + signal.number) from None
     if files.grown:
-        give_back(files)
+        try:
+            give_back(files)
+        except Ended:  # the answer is printed
+            pass
     raise SystemExit(code)
+
+
+class Ended(BaseException):
+    """A signal asks this process to end."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def catch_signals() -> None:
+    """Raise `Ended` at the first signal that asks this process to end. More of them change nothing."""
+    import _signal
+
+    def end(number: int, _frame: object) -> "NoReturn":
+        for one in caught:
+            _signal.signal(one, _signal.SIG_IGN)
+        raise Ended(number)
+
+    names = (_signal.SIGTERM, _signal.SIGHUP, _signal.SIGINT)
+    caught = [one for one in names if _signal.getsignal(one) is not _signal.SIG_IGN]
+    for one in caught:
+        _signal.signal(one, end)
 
 
 def give_back(files: Files) -> None:

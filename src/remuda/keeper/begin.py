@@ -108,7 +108,15 @@ def begin(
         for path, content in launch.files.items():
             write_private(path, content)
         env = {**launch.env, **folder}
-        pty = spawn(launch.argv, cwd=Path(spec.cwd), env=env, cols=spec.cols, rows=spec.rows)
+        argv = launch.argv
+        if spec.worktree is not None:
+            from remuda.terminal.pty import resolve_program
+
+            from .worktree import with_setup
+
+            resolve_program(argv[0], env, Path(spec.cwd))  # before the set-up command takes minutes
+            argv = with_setup(argv, spec.worktree)
+        pty = spawn(argv, cwd=Path(spec.cwd), env=env, cols=spec.cols, rows=spec.rows)
     except BaseException:
         if companion is not None:
             companion.kill()

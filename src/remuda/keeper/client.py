@@ -357,6 +357,19 @@ def absent(paths: SessionPaths) -> SessionNotFound | SessionDead | SessionUnreac
     return SessionDead(f"session '{name}' has ended{how}", hint=dead_hint(record))
 
 
+def check_delivers(paths: SessionPaths, message: str) -> None:
+    """Raise `SessionDead` for a message that waits for an agent that failed while starting.
+
+    It stays in the inbox, but waiting for it makes no sense: the agent would fail again.
+    """
+    if read_holder(paths) is None and (record := SessionRecord.load(paths.record)) and not record.came_up:
+        raise SessionDead(
+            f"message {message} waits in the inbox: session '{paths.name}' has ended;"
+            " it failed while starting",
+            hint=f"'remuda logs {paths.name}' prints its output, 'remuda cancel {message}' cancels it",
+        )
+
+
 def dead_hint(record: SessionRecord) -> str:
     """Say what to do about a session that has ended. One that died at its start would do so again."""
     if record.came_up:

@@ -23,7 +23,9 @@ from .record import SessionRecord
 from .size import check_size
 from .spec import DEFAULT_COLS, DEFAULT_ROWS, SessionSpec
 
-_TEXTS = ("agent", "classifier", "log_filter", "log_level", "on_orphan", "session_env_var", "size")
+_TEXTS = (
+    *("agent", "classifier", "log_filter", "log_level", "on_orphan", "restart", "session_env_var", "size"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +96,15 @@ def compose(
         resume=bool(options.get("resume")),
         expect_attach=attached,
         on_orphan=options.get("on_orphan") or "deadletter",
+        restart=options.get("restart") or "never",
+        worktree=record.worktree if record else None,
         trust=bool(options.get("trust")),
         draft_patience=check_seconds("draft_patience", _first(options.get("draft_patience"), DRAFT_PATIENCE)),
         turn_timeout=check_seconds("turn_timeout", _first(options.get("turn_timeout"), 0.0)),
         asks=True,
+        key=options.get("key") or os.urandom(8).hex(),
+        started_by=options.get("started_by") or "",
+        depth=options.get("depth") or 0,
     )
     return Composed(spec, _forgotten(record, added))
 

@@ -2,9 +2,9 @@
 
 Two files take turns. The keeper appends to `<name>.history`. When that has half of the allowed bytes, it
 becomes `<name>.history.1` and a new one begins. At the next pause the new one gets a picture of the screen,
-so that it can be read alone. A keeper that is killed loses the output of its last tenth of a second. A full
-disk costs history, never the session: the keeper counts what it could not write, and the history contains a
-gap record.
+so that it can be read alone. A reader that is too slow learns from its position how much is gone. A keeper
+that is killed loses the output of its last tenth of a second. A full disk costs history, never the session:
+the keeper counts what it could not write, and the history contains a gap record.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from remuda.terminal.history_format import (
     gap_record,
     output_header,
     painted_record,
+    position_after,
+    position_record,
     resized_record,
 )
 from remuda.terminal.pty import DRAIN_BYTES, READ_BYTES
@@ -51,7 +53,7 @@ class _Append(NamedTuple):
     pieces: list[bytes]
     size_bytes: int
     output_bytes: int
-    """How much of that is output."""
+    """How much output that is, or says to be missing."""
     head: bytes
 
 
@@ -64,6 +66,8 @@ class _Files:
         self._size = 0
         self._head = head
         """How the next file begins; empty to continue the present one."""
+        self._position = 0
+        """Bytes of output in all files so far, with those of gaps."""
         self.lost_bytes = 0
         self.failure: str | None = None
         self.had_gap = False
@@ -75,14 +79,15 @@ class _Files:
             fd = os.open(self._current, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
             return 0
-        parser, size = HistoryParser(), 0
+        parser, size, position = HistoryParser(), 0, 0
         while data := os.read(fd, _READ_BYTES):
             size += len(data)
-            deque(parser.feed(data), maxlen=0)
+            for event in parser.feed(data):
+                position = position_after(event, position) or 0
         if parser.damaged or size < len(MAGIC):
             os.close(fd)
             return 0
-        self._fd, self._size = fd, size - parser.pending_bytes
+        self._fd, self._size, self._position = fd, size - parser.pending_bytes, position
         os.ftruncate(fd, self._size)
         os.lseek(fd, self._size, os.SEEK_SET)
         self._head = b""
@@ -95,6 +100,7 @@ class _Files:
                 self._head = b""
             gap = gap_record(self.lost_bytes) if self.lost_bytes else b""
             self._append([gap, *job.pieces], len(gap) + job.size_bytes)
+            self._position += self.lost_bytes + job.output_bytes
         except OSError as error:
             if self.failure is None:
                 log.warning("history has a gap: %s", error.strerror)
@@ -106,6 +112,7 @@ class _Files:
         self._head = job.head or self._head
 
     def _begin(self, head: bytes) -> None:
+        head += position_record(self._position)
         temporary = self._current.with_name(f".{self._current.name}.tmp")
         fd = open_new(temporary)
         try:
@@ -270,7 +277,7 @@ class History:
             if self._behind_bytes > _BEHIND_BYTES:
                 # The disk is slower than the program, which does not wait for it.
                 gap = gap_record(job.output_bytes)
-                job = _Append([gap], len(gap), 0, job.head)
+                job = _Append([gap], len(gap), job.output_bytes, job.head)
                 self._files.had_gap = True
             self._behind_bytes += job.size_bytes
         self._queue.put(job)

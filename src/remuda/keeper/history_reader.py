@@ -2,42 +2,43 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from remuda.durable import open_regular
 from remuda.paths import SessionPaths
-from remuda.terminal.history_format import Begun, Gap, HistoryEvent, HistoryParser, Output, Painted, Resized
+from remuda.terminal.history_format import (
+    Begun,
+    Gap,
+    HistoryEvent,
+    HistoryParser,
+    Output,
+    Painted,
+    Position,
+    Resized,
+    position_after,
+)
 from remuda.terminal.screen import Screen, open_screen
 
-_READ_BYTES = 1 << 16
+from .rotated import RotatedFile
+
 _SCROLL_BYTES = 2 << 20
 """Bytes of history to scroll in: about 20,000 lines, rendered in a fifth of a second. `logs` has more."""
 
 
 class HistoryReader:
-    """Yields the content of the files, oldest first, and later what was added since."""
+    """Yields the content of the files, oldest first, and later what was added since.
+
+    Output that was gone before it could be read is a gap.
+    """
 
     def __init__(self, paths: SessionPaths) -> None:
         """Open the history.
 
         Raises `FileNotFoundError` when there is none, `OSError` when it cannot be read.
         """
-        self._path = paths.history
-        self._fds: deque[int] = deque()
-        # The newer one first: if the files rotate in between, the older one is the same file and is read
-        # once.
-        for path in (paths.history, paths.older_history):
-            try:
-                self._fds.appendleft(open_regular(path))
-            except FileNotFoundError:
-                continue
-        if not self._fds:
-            raise FileNotFoundError(paths.history)
-        if len(self._fds) == 2 and _identity(self._fds[0]) == _identity(self._fds[1]):
-            os.close(self._fds.popleft())
+        self._files = RotatedFile(paths.history)
         self._parser = HistoryParser()
+        self._position: int | None = None
         self._known = False
         self._damaged = False
 
@@ -48,27 +49,22 @@ class HistoryReader:
 
     def read(self) -> Iterator[HistoryEvent]:
         """Yield everything that is there now. Call it again for what comes later."""
-        while True:
-            replaced = len(self._fds) > 1 or self._is_replaced()
-            while data := os.read(self._fds[0], _READ_BYTES):
-                yield from filter(self._is_needed, self._parser.feed(data))
-            if not replaced:
-                return
-            if len(self._fds) == 1:
-                try:
-                    self._fds.append(open_regular(self._path))
-                except FileNotFoundError:
-                    return
-            os.close(self._fds.popleft())
-            self._damaged = self.damaged
-            self._parser = HistoryParser()
+        for data in self._files.read():
+            if not data:
+                self._damaged = self.damaged
+                self._parser = HistoryParser()
+            for event in self._parser.feed(data):
+                yield from self._placed(event)
 
-    def _is_replaced(self) -> bool:
-        try:
-            there = os.stat(self._path)
-        except FileNotFoundError:
-            return False
-        return (there.st_dev, there.st_ino) != _identity(self._fds[0])
+    def _placed(self, event: HistoryEvent | Position) -> Iterator[HistoryEvent]:
+        """Yield an event that is needed, or a gap if output before this position was not read."""
+        before, self._position = self._position, position_after(event, self._position)
+        if isinstance(event, Position):
+            if before is None or before >= event.byte_count:
+                return
+            event = Gap(event.byte_count - before)
+        if self._is_needed(event):
+            yield event
 
     def _is_needed(self, event: HistoryEvent) -> bool:
         """Return whether to yield it. Only readers that lack what led to a screen need its picture."""
@@ -80,20 +76,13 @@ class HistoryReader:
         return not (known and isinstance(event, Painted))
 
     def close(self) -> None:
-        for fd in self._fds:
-            os.close(fd)
-        self._fds.clear()
+        self._files.close()
 
     def __enter__(self) -> HistoryReader:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-
-def _identity(fd: int) -> tuple[int, int]:
-    status = os.fstat(fd)
-    return status.st_dev, status.st_ino
 
 
 def last_screen(paths: SessionPaths) -> Screen | None:

@@ -7,7 +7,6 @@ the beginning; with `follow` the rest comes as it is written, until the session 
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import socket
 import time
@@ -26,6 +25,7 @@ from remuda.terminal.history_format import (
     HistoryParser,
     Output,
     Painted,
+    Position,
     Resized,
     begun_record,
     gap_record,
@@ -39,6 +39,7 @@ from .client import KeeperClient, absent
 from .elsewhere import Tunnel, open_tunnel, why_closed
 from .history_reader import HistoryReader, last_events
 from .record import SessionRecord
+from .rotated import RotatedFile
 
 FOLLOW_INTERVAL = 0.5
 """How often a keeper's log is polled; without inotify also its history."""
@@ -87,6 +88,18 @@ def keeper_log(paths: SessionPaths) -> Path:
     raise SessionNotFound(
         f"session '{paths.name}' has no keeper log at {path}", hint="another program may keep the session"
     )
+
+
+def read_log(log: RotatedFile) -> Iterator[bytes]:
+    """Yield the lines of a keeper's log that were not read yet; the last one may have no end."""
+    rest = b""
+    for data in log.read():
+        *lines, rest = (rest + data).split(b"\n")
+        yield from (line + b"\n" for line in lines)
+        if not data and log.skipped:
+            yield b"[lines are missing here: the log was rotated twice before it could be read]\n"
+    if rest:
+        yield rest
 
 
 def changes(path: Path, client: KeeperClient, reader: int | None = None) -> Iterator[None]:
@@ -158,7 +171,7 @@ class HistorySender:
         self._stack = contextlib.ExitStack()
         self._client: KeeperClient | None = None
         self._reader: HistoryReader | None = None
-        self._log = -1
+        self._log: RotatedFile | None = None
 
     def open(self) -> None:
         """Raises `SessionNotFound`."""
@@ -167,8 +180,7 @@ class HistorySender:
             on_error.enter_context(self._sock)
             self._client = flush_history(self._paths, self._stack)
             if self._keeper:
-                self._log = os.open(keeper_log(self._paths), os.O_RDONLY | os.O_CLOEXEC)
-                self._stack.callback(os.close, self._log)
+                self._log = self._stack.enter_context(RotatedFile(keeper_log(self._paths)))
             else:
                 self._reader = self._stack.enter_context(open_history(self._paths))
             on_error.pop_all()
@@ -190,12 +202,11 @@ class HistorySender:
                 self._send_more(first=False)
 
     def _send_more(self, *, first: bool) -> None:
+        if self._log is not None:
+            for line in deque(read_log(self._log), maxlen=self._lines if first else None):
+                self._sock.sendall(line)
+            return
         if self._reader is None:
-            if first and self._lines is not None:
-                with open(self._log, "rb", closefd=False) as log:
-                    self._sock.sendall(b"".join(deque(log, maxlen=self._lines)))
-            while data := os.read(self._log, _READ_BYTES):
-                self._sock.sendall(data)
             return
         events: Iterable[HistoryEvent] = self._reader.read()
         for event in last_events(events) if self._last else events:
@@ -246,7 +257,7 @@ class HistoryStream:
             for event in self._parser.feed(data):
                 if isinstance(event, Gap) and not event.byte_count:
                     self._has_begun = True
-                else:
+                elif not isinstance(event, Position):
                     yield event
             if self._has_begun:
                 return

@@ -58,4 +58,5 @@ def from_record(record: SessionRecord) -> dict[str, Any]:
         "detail": record.end_reason or "its keeper was killed",
         "started_at": record.started_at,
         "conversation": record.conversation,
+        **({"started_by": record.options["started_by"]} if record.options.get("started_by") else {}),
     }

@@ -39,6 +39,7 @@ from .owner import LentTrust, News, OwnerWatch
 from .prepare import Prepared
 from .process import StartReport
 from .record import SessionRecord, remove_traces
+from .restart import SETTLED_AFTER, STARTER_GAVE_UP
 from .server import Operation, Server
 from .session import Session
 from .spec import SessionSpec
@@ -97,6 +98,8 @@ class Keeper:
             log_file=spec.log_file,
             account=self._mailbox.account.name if self._mailbox is not None else "",
             ephemeral=spec.ephemeral,
+            worktree=dict(spec.worktree) if spec.worktree else None,
+            resumed=spec.resume,
         )
 
     # ── start ──
@@ -121,6 +124,9 @@ class Keeper:
     def _introduce(self, session: Session) -> Server:
         """Connect a running program to its observer, and make it known on disk and on the socket."""
         self._session_kept = session
+        session.on_kill = self._note_kill
+        if self._spec.restart != "never":
+            asyncio.get_running_loop().call_later(SETTLED_AFTER, self._note_settled)
         has_screen = session.screen is not None
         observer = self._agent.observer(session.child.pid, self._begun.launch.env, has_screen=has_screen)
         if observer is not None:
@@ -349,6 +355,16 @@ class Keeper:
         self._record = replace(self._record, conversation=conversation)
         self._save_record()
 
+    def _note_kill(self) -> None:
+        """Save that a user wants the end, first of all: if everything is killed now, nothing restarts it."""
+        if self._spec.restart != "never" and not self._record.killed:
+            self._record = replace(self._record, killed=True)
+            self._save_record()
+
+    def _note_settled(self) -> None:
+        self._record = replace(self._record, settled=True)
+        self._save_record()
+
     def _save_record(self) -> None:
         try:
             self._record.save(self._paths.record)
@@ -446,7 +462,7 @@ async def keep(
     owner = None if lifeline is None else OwnerWatch(lifeline, session.kill, keeper.is_delivering)
     gc.freeze()  # these objects stay: no collection has to visit them
     if not report.is_wanted():  # it stays open: the starter waits for our end
-        session.kill(0.0, "its starter gave up")
+        session.kill(0.0, STARTER_GAVE_UP)
         code = await session.ended()
         await keeper.close(session, server, code, owner)
         return code

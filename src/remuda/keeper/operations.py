@@ -72,6 +72,7 @@ def describe(session: Session, clients: int, degraded: list[str]) -> dict[str, A
         "degraded": degraded
         + [one.failure for one in (session.recorder, session.history_file) if one and one.failure],
         "keeper_version": __version__,
+        **({"started_by": spec.started_by} if spec.started_by else {}),
         **session.state_document(),
     }
 

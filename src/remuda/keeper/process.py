@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remuda.errors import FolderUnusable, RemudaError
+from remuda.errors import FolderUnusable, RemudaError, SessionDead
 from remuda.paths import SessionPaths
 from remuda.readable import is_readable
 
@@ -112,7 +112,7 @@ def run_keeper(spec: SessionSpec, report: StartReport, lifeline: int | None) -> 
         spec.check()
         paths = SessionPaths.of(spec.name, Path(spec.folder))
         # so that its name is not used twice
-        claim = _claim(paths) if not spec.ephemeral else Claim.take(paths)
+        claim = _claim(paths, spec) if not spec.ephemeral else Claim.take(paths)
         try:
             claim.write_pids(os.getpid(), 0)
             report.check_wanted()
@@ -124,7 +124,7 @@ def run_keeper(spec: SessionSpec, report: StartReport, lifeline: int | None) -> 
     return code if 0 <= code <= 255 else 1
 
 
-def _claim(paths: SessionPaths) -> Claim:
+def _claim(paths: SessionPaths, spec: SessionSpec) -> Claim:
     """Raise `SessionExists` also when a session of that name still runs without its files, or its keeper."""
     from .hidden import check_hidden
     from .survivors import check_survivors
@@ -133,17 +133,29 @@ def _claim(paths: SessionPaths) -> Claim:
     claim = Claim.take(paths)
     try:
         check_survivors(paths)
+        if spec.unless_killed:
+            _check_wanted(paths)
     except BaseException:
         claim.release()
         raise
     return claim
 
 
+def _check_wanted(paths: SessionPaths) -> None:
+    """Raise `SessionDead` if a user has ended the session. The claim keeps others from it."""
+    from .record import SessionRecord
+    from .restart import KILLED
+
+    record = SessionRecord.load(paths.record)
+    if record is None or record.killed or record.end_reason == KILLED:
+        raise SessionDead(f"session '{paths.name}' was killed")
+
+
 def _prepare_and_keep(spec: SessionSpec, claim: Claim, report: StartReport, lifeline: int | None) -> int:
     try:
         prepared = _prepare(spec, claim.paths)
         try:
-            _load_asyncio()
+            load_asyncio()
             from .main import run  # loading takes as long as the program needs to show itself
         except BaseException:
             prepared.begun.abandon()
@@ -160,7 +172,7 @@ def _prepare_and_keep(spec: SessionSpec, claim: Claim, report: StartReport, life
         raise
 
 
-def _load_asyncio() -> None:
+def load_asyncio() -> None:
     """Import asyncio without TLS, which it would load where there is any: 4 MB, and a keeper only uses
     loopback.
     """

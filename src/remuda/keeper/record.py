@@ -44,6 +44,14 @@ class SessionRecord:
     """Whose limits delay its messages: the name of a file in the folder of accounts."""
     ephemeral: bool = False
     """A program's own session, which leaves nothing: its files can be removed once its keeper is dead."""
+    worktree: dict[str, Any] | None = None
+    """The git worktree that was made for it, as `Worktree.document`."""
+    resumed: bool = False
+    """Whether it was started again with its conversation."""
+    settled: bool = False
+    """Whether it ran for a while (`restart.SETTLED_AFTER`). Known only of a session that may be restarted."""
+    killed: bool = False
+    """Whether a user asked for its end: it is not restarted. Saved before anything is ended."""
     ended_at: float | None = None
     exit_code: int | None = None
     end_reason: str | None = None

@@ -30,6 +30,7 @@ from .child import Child, Keyboard
 from .cleanliness import ProcessTracker
 from .fanout import LargeEvents, Outlet, OutputFrame
 from .feeder import Feeder
+from .restart import KILLED
 from .size import SizeKeeper, check_policy, check_size
 from .spec import SessionSpec
 
@@ -69,6 +70,8 @@ class Session:
         self.end_reason = "exited"
         self.recorder: Recorder | None = None
         self.history_file: History | None = None
+        self.on_kill: Callable[[], None] | None = None
+        """Called when a user asks for the end, before anything is ended."""
         self.came_up = False
         """Whether it was ever in a state after `starting`."""
         self._classifier = classifier
@@ -396,9 +399,11 @@ class Session:
 
     # ── the end ──
 
-    def kill(self, grace: float | None = None, reason: str = "killed") -> None:
+    def kill(self, grace: float | None = None, reason: str = KILLED) -> None:
         """Begin to end the program and its processes. A second call may shorten the grace."""
         grace = self.spec.kill_grace if grace is None else grace
+        if reason == KILLED and self.on_kill is not None:
+            self.on_kill()
         if self._ending is None:
             self.end_reason = reason
             self._ending = self._loop.create_task(self.child.end(grace))

@@ -6,7 +6,7 @@ It goes through a pipe, because arguments are public and environments secret.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from remuda.arguments import check_text, check_variables, check_words
@@ -42,8 +42,11 @@ _MOST = {
 _RESUMED = (
     *("classifier", "idle_threshold_ms", "debounce_ms", "scrollback_bytes", "history_bytes", "kill_group"),
     *("log_file", "log_level", "log_filter", "on_orphan", "trust", "turn_timeout", "draft_patience"),
+    "restart",
+    *("key", "started_by", "depth"),
 )
 ON_ORPHAN: tuple[OnOrphan, ...] = ("retry", "deadletter", "drop")
+RESTART = ("never", "on-crash", "always")
 
 
 @frozen
@@ -80,6 +83,10 @@ class SessionSpec:
     """The starter attaches at once; a session that ends earlier waits for that."""
     on_orphan: OnOrphan = "deadletter"
     """What to do with a message that was submitted when its session died."""
+    unless_killed: bool = False
+    """Do not start it if a user has ended the session of this name."""
+    restart: str = "never"
+    """When to start it again after its end: see `keeper/restart`."""
     trust: bool = False
     """Answer yes if the agent asks whether the folder is trusted."""
     forget_trust: bool = False
@@ -113,6 +120,14 @@ class SessionSpec:
     message_id: str = ""
     variables: Sequence[str] = ()
     """Names in `env` that the user set for this session."""
+    worktree: Mapping[str, Any] | None = None
+    """The git worktree that was made for it, as `Worktree.document`."""
+    key: str = ""
+    """Made at the first start and kept by a resume: another session of the same name has another one."""
+    started_by: str = ""
+    """The agent that started it through MCP (`mcp.rights.Caller.id`); empty if a person or a program did."""
+    depth: int = 0
+    """How many agents started each other before this one."""
 
     def to_json(self) -> bytes:
         return json.dumps({name: getattr(self, name) for name in self.__match_args__}).encode()
@@ -132,11 +147,7 @@ class SessionSpec:
         check_name(self.name)
         check_policy(self.size_policy)
         check_size(self.cols, self.rows)
-        for name in ("kill_grace", "turn_timeout", "draft_patience", "stop_timeout"):
-            if check_seconds(name, getattr(self, name)) != getattr(self, name):
-                raise InvalidOptions(f"{name} must be at most {LONGEST:.0f} seconds")
-        if self.on_orphan not in ON_ORPHAN:
-            raise InvalidOptions(f"on_orphan must be one of {', '.join(ON_ORPHAN)}, not {self.on_orphan!r}")
+        self._check_times_and_choices()
         check_words("argv", self.argv)
         check_variables("env", self.env)
         for name in ("folder", "cwd", "log_file", "record_file"):
@@ -150,6 +161,14 @@ class SessionSpec:
                 raise InvalidOptions(f"{name} must be an integer from 0 to {most}")
         if 0 < self.history_bytes < LEAST_HISTORY_BYTES:
             raise InvalidOptions(f"history_bytes must be 0 or at least {LEAST_HISTORY_BYTES}")
+
+    def _check_times_and_choices(self) -> None:
+        for name in ("kill_grace", "turn_timeout", "draft_patience", "stop_timeout"):
+            if check_seconds(name, getattr(self, name)) != getattr(self, name):
+                raise InvalidOptions(f"{name} must be at most {LONGEST:.0f} seconds")
+        for name, known in (("on_orphan", ON_ORPHAN), ("restart", RESTART)):
+            if getattr(self, name) not in known:
+                raise InvalidOptions(f"{name} must be one of {', '.join(known)}, not {getattr(self, name)!r}")
 
 
 def _check_descriptors() -> None:

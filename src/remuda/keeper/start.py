@@ -16,6 +16,8 @@ from remuda.errors import SpawnFailed, SpawnTimeout, from_code
 from remuda.readable import is_readable
 from remuda.untrusted import parse_json
 
+from .fork_server import ForkServer, can_fork
+
 if TYPE_CHECKING:
     from .prefork import Waiting
     from .spec import SessionSpec
@@ -91,46 +93,59 @@ def default_start_timeout(agent: str) -> float:
 
 def _start(spec: SessionSpec, timeout: float, *, lifeline: int | None) -> tuple[Started, int]:
     """Start a keeper, and return it with the socket of its report."""
-    import subprocess
-
     spec.check()
     timeout = min(check_seconds("timeout", timeout), _LONGEST_START)
     if timeout == DEFAULT_START_TIMEOUT:
         timeout = default_start_timeout(spec.agent)
     # Not a pipe: by a shutdown the keeper sees that we gave up, and we still see its end.
     ours, theirs = socket.socketpair()
-    report_read, report_write = ours.detach(), theirs.detach()
-    passed = (report_write,) if lifeline is None else (report_write, lifeline)
+    passed = (theirs.fileno(),) if lifeline is None else (theirs.fileno(), lifeline)
+    server = ForkServer() if can_fork() else None
+    report_read = ours.detach()
     try:
-        # -P: do not import a json.py from the user's folder.
-        command = [sys.executable, "-P", "-m", "remuda.keeper", str(report_write), spec.name]
-        command += [str(lifeline)] if lifeline is not None else []
-        starter = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            pass_fds=passed,
-            start_new_session=True,
-        )
-        os.close(report_write)
-        report_write = -1
-        try:
-            _, complaint = starter.communicate(spec.to_json(), timeout)
-            report = _read_line(report_read, timeout)
-        except subprocess.TimeoutExpired:
-            starter.kill()
-            starter.communicate()
-            complaint, report = b"", None
-        if report is None and not (report := _give_up(report_read, starter.pid)):
+        complaint: bytes | None = b""
+        group = server.fork(spec, passed) if server is not None else None
+        if is_slow := group is None:
+            group, complaint = _start_slowly(spec, passed, timeout)
+        theirs.close()
+        report = _read_line(report_read, timeout) if complaint is not None else None
+        if report is None and not (report := _give_up(report_read, group)):
             raise _not_ready(spec.name, timeout)
-        return _read_report(report, spec.name, complaint), report_read
+        started = _read_report(report, spec.name, complaint or b"")
     except BaseException:
         os.close(report_read)
         raise
     finally:
-        if report_write >= 0:
-            os.close(report_write)
+        theirs.close()
+    if server is not None and is_slow and not server.is_running and not spec.once:
+        server.start()
+    return started, report_read
+
+
+def _start_slowly(spec: SessionSpec, passed: tuple[int, ...], timeout: float) -> tuple[int, bytes | None]:
+    """Start a keeper with an interpreter of its own.
+
+    Returns its process group, and what it printed to standard error before it left us; None if it did not in
+    time.
+    """
+    import subprocess
+
+    # -P: do not import a json.py from the user's folder.
+    command = [sys.executable, "-P", "-m", "remuda.keeper", str(passed[0]), spec.name, *map(str, passed[1:])]
+    starter = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        pass_fds=passed,
+        start_new_session=True,
+    )
+    try:
+        return starter.pid, starter.communicate(spec.to_json(), timeout)[1]
+    except subprocess.TimeoutExpired:
+        starter.kill()
+        starter.communicate()
+        return starter.pid, None
 
 
 def _give_up(fd: int, group: int) -> bytes:

@@ -31,6 +31,7 @@ class Kind(IntEnum):
     RESIZED = 3
     GAP = 4
     PAINTED = 5
+    POSITION = 6
 
 
 @frozen
@@ -55,7 +56,7 @@ class Resized:
 
 @frozen
 class Gap:
-    """This many bytes of output could not be written here."""
+    """This many bytes of output are missing here."""
 
     byte_count: int
 
@@ -65,6 +66,13 @@ class Painted:
     """The complete screen at this point, for a reader that did not see what led to it."""
 
     data: bytes
+
+
+@frozen
+class Position:
+    """This many bytes of output came before this point, in older files and in gaps. Each file has it once."""
+
+    byte_count: int
 
 
 HistoryEvent = Begun | Output | Resized | Gap | Painted
@@ -87,9 +95,24 @@ def gap_record(byte_count: int) -> bytes:
     return frame(Kind.GAP, _COUNT.pack(byte_count))
 
 
+def position_record(byte_count: int) -> bytes:
+    return frame(Kind.POSITION, _COUNT.pack(byte_count))
+
+
 def painted_record(data: bytes) -> bytes:
     """Return nothing for a screen that is too large for a record: it is a help, not the history."""
     return frame(Kind.PAINTED, data) if len(data) <= MAX_PAYLOAD_BYTES else b""
+
+
+def position_after(event: HistoryEvent | Position, position: int | None) -> int | None:
+    """Return the position after an event, if the one before it was this. None if it is unknown."""
+    if isinstance(event, Position):
+        return event.byte_count
+    if position is None:
+        return None
+    if isinstance(event, Output):
+        return position + len(event.data)
+    return position + (event.byte_count if isinstance(event, Gap) else 0)
 
 
 class HistoryParser:
@@ -105,7 +128,7 @@ class HistoryParser:
         """Bytes of a record that is not complete."""
         return self._reader.pending_bytes
 
-    def feed(self, data: bytes) -> Iterator[HistoryEvent]:
+    def feed(self, data: bytes) -> Iterator[HistoryEvent | Position]:
         if missing := len(MAGIC) - len(self._magic):
             self._magic, data = self._magic + data[:missing], data[missing:]
             self.damaged = not MAGIC.startswith(self._magic)
@@ -120,7 +143,7 @@ class HistoryParser:
             self.damaged = True
 
 
-def _parse(kind: int, payload: bytes) -> HistoryEvent | None:
+def _parse(kind: int, payload: bytes) -> HistoryEvent | Position | None:
     if kind == Kind.OUTPUT:
         return Output(payload)
     if kind == Kind.PAINTED:
@@ -131,6 +154,8 @@ def _parse(kind: int, payload: bytes) -> HistoryEvent | None:
         return Resized(*_SIZE.unpack(payload))
     if kind == Kind.GAP:
         return Gap(*_COUNT.unpack(payload))
+    if kind == Kind.POSITION:
+        return Position(*_COUNT.unpack(payload))
     return None
 
 

@@ -42,7 +42,9 @@ def open_transcript(*, styled: bool, unwrap: bool) -> HistoryLines | PlainTransc
 
 
 def gap_line(gap: Gap) -> str:
-    return f"[{gap.byte_count} bytes of output are missing here: the disk could not be written]"
+    return (
+        f"[{gap.byte_count} bytes of output are missing here: not written to the disk, or not read in time]"
+    )
 
 
 class HistoryLines:

@@ -34,6 +34,8 @@ RESULT_CHARS = 60
 
 # A prompt that the Stop hook hands over arrives at the model after this line.
 _STOP_HOOK_HEADING = re.compile(r"\AStop hook feedback:\s*")
+# The first line of a message from another agent, as `remuda mcp` writes it.
+_SENDER_HEADING = re.compile(r"\A\[message \S+ from [^\n]*\]\s*")
 _ERROR_KINDS = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -147,7 +149,8 @@ def reply_to(said: str | ToolResult, n: int) -> Reply:
     if isinstance(said, ToolResult):
         return Reply.of(f"REPLY#{n} to: tool_result {one_line(said.text, RESULT_CHARS)}")
     echo = Text(f"REPLY#{n} to: {one_line(said, ECHO_CHARS)}")
-    word, _, rest = _STOP_HOOK_HEADING.sub("", said).strip().partition(" ")
+    text = _SENDER_HEADING.sub("", _STOP_HOOK_HEADING.sub("", said))
+    word, _, rest = text.strip().partition(" ")
     order = _ORDERS.get(word)
     steps = order(rest.strip(), echo) if order else None
     return Reply((echo,) if steps is None else steps)

@@ -224,12 +224,25 @@ def test_bytes_of_anyone_are_refused_with_an_error_of_ours(data: bytes) -> None:
 
 
 def test_times_of_a_host_whose_clock_is_wrong_are_moved() -> None:
-    item = {"since": 5000.0, "skip_until": None, "detail": {"tool": "Bash"}}
-    data = subjects.write(exchange.shown_session({"id": "s", "since": 4600.0, "ended": None}, item))
+    item = {"id": "i", "session_id": "s", "reason": "stopped", "since": 5000.0, "skip_until": None}
+    session = {"id": "s", "agent_state": "idle", "since": 4600.0, "ended": None}
+    data = subjects.write(exchange.shown_session(session, item))
     found = exchange.read_session(data, ahead=3600.0)
     assert found["session"]["since"] == 1000.0
     assert found["item"]["since"] == 1400.0
     assert found["item"]["skip_until"] is None
+
+
+def test_a_session_has_every_field_and_no_time_that_cannot_be_printed() -> None:
+    item = {"id": "i", "session_id": "s", "reason": "stopped", "since": 1e308}
+    session = {"id": "s", "agent_state": "idle", "since": 1.7e308}
+    found = exchange.read_session(subjects.write({"session": session, "item": item}), -1.7e308)
+    assert found["session"]["since"] == found["item"]["since"] == 0.0
+    assert found["item"]["message"] is found["session"]["name"] is None
+    for name in item:
+        lacking = {**item, name: None}
+        with pytest.raises(RemoteProtocolError):
+            exchange.read_session(subjects.write({"session": session, "item": lacking}), 0.0)
 
 
 def test_long_texts_of_an_item_are_cut() -> None:
@@ -243,8 +256,9 @@ def test_long_texts_of_an_item_are_cut() -> None:
 
 @pytest.mark.parametrize("field", ["name", "since", "cwd", "agent_state", "degraded", "tokens"])
 def test_a_session_with_a_field_of_another_kind_is_refused(field: str) -> None:
+    session = {"id": "s", "agent_state": "idle", field: True}
     with pytest.raises(RemoteProtocolError):
-        exchange.read_session(subjects.write({"session": {"id": "s", field: True}, "item": None}), 0.0)
+        exchange.read_session(subjects.write({"session": session, "item": None}), 0.0)
 
 
 @pytest.mark.parametrize("field", ["id", "since", "message", "detail", "skip_until", "snooze_until"])

@@ -11,6 +11,7 @@ from hypothesis import strategies as some
 
 from remuda.errors import BadName, RemoteProtocolError
 from remuda.fleet import subjects
+from remuda.fleet.streams import server_config
 from remuda.fleet.subjects import KeyRecord, Role
 
 TEXT = some.text(some.characters(codec=None, exclude_categories=()), min_size=1, max_size=80)
@@ -86,6 +87,8 @@ def test_a_key_reports_only_as_its_own_host(name: str, other: str, roles: set[Ro
             subjects.work_subject(other, text, host),
         ):
             assert may_publish(name, roles, subject) is own, subject
+        holds = host == name and Role.HOST not in roles
+        assert may_publish(name, roles, f"$KV.members.{host}") is holds
         follows = host == name and bool(roles & {Role.OPERATOR, Role.VIEWER})
         for subject in (f"$JS.API.CONSUMER.MSG.NEXT.EVENTS.{host}", f"$JS.ACK.EVENTS.{host}.1.2.3.4.5"):
             assert may_publish(name, roles, subject) is follows, subject
@@ -140,11 +143,15 @@ def test_a_host_reads_nothing_of_another(name: str, other: str) -> None:
         assert not may_subscribe(name, roles, subject)
 
 
-def test_the_configuration_has_every_key_once_and_the_administrator_without_limits() -> None:
+def test_the_configuration_has_every_key_once_and_none_next_to_the_streams() -> None:
     keys = [KeyRecord("a", "UA", (Role.HOST,)), KeyRecord("b", "UB", (Role.VIEWER,))]
-    config = json.loads(subjects.server_config(keys, "UADMIN", {"listen": "127.0.0.1:1"}))
-    users = {one["nkey"]: one.get("permissions") for one in config["accounts"]["FLEET"]["users"]}
-    assert list(users) == ["UADMIN", "UA", "UB"]
-    assert users["UADMIN"] is None
-    assert not any("allow_responses" in (one or {}) for one in users.values())
+    config = json.loads(server_config(keys, "UADMIN", {"listen": "127.0.0.1:1"}))
+    streams, members = config["accounts"]["FLEET"], config["accounts"]["MEMBERS"]
+    assert streams["users"] == [{"nkey": "UADMIN"}]
+    assert "jetstream" not in members
+    assert [one["nkey"] for one in members["users"]] == ["UA", "UB"]
+    assert not any("allow_responses" in one["permissions"] for one in members["users"])
+    exported = {one.get("service") or one["stream"] for one in streams["exports"]}
+    assert exported == {(one.get("service") or one["stream"])["subject"] for one in members["imports"]}
+    assert all(one["accounts"] == ["MEMBERS"] for one in streams["exports"])
     assert config["listen"] == "127.0.0.1:1"

@@ -89,7 +89,14 @@ def test_put_with_a_number_out_of_bounds_raises_invalid_options(box: Box, name: 
 
 @pytest.mark.parametrize(
     "options",
-    [{"dedup": 5}, {"sender": b"x"}, {"message_id": "\x1b"}, {"message_id": "line-1"}, {"now": math.inf}],
+    [
+        {"max_attempts": 0},
+        {"dedup": 5},
+        {"sender": b"x"},
+        {"message_id": "\x1b"},
+        {"message_id": "line-1"},
+        {"now": math.inf},
+    ],
 )
 def test_put_with_an_option_of_another_kind_raises_invalid_options(box: Box, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidOptions, match=next(iter(options))):

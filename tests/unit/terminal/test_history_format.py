@@ -14,6 +14,7 @@ from remuda.terminal.history_format import (
     Kind,
     Output,
     Painted,
+    Position,
     Resized,
 )
 from remuda.wire.frames import frame
@@ -39,7 +40,7 @@ DATA = b"".join(
 )
 
 
-def parse(*pieces: bytes) -> tuple[list[HistoryEvent], HistoryParser]:
+def parse(*pieces: bytes) -> tuple[list[HistoryEvent | Position], HistoryParser]:
     parser = HistoryParser()
     return [event for piece in pieces for event in parser.feed(piece)], parser
 

@@ -50,7 +50,7 @@ def pretrust(environ: Mapping[str, str], cwd: str, warn: Warn) -> bool:
     document = _read(path, warn)
     if document is None or not (_trust(document, path, cwd) or _notes(path).exists()):
         return False
-    with _locked(path):
+    with locked(path):
         document = _read(path, warn)  # others may have changed it
         if document is None:
             return False
@@ -80,7 +80,7 @@ class ClaudeTrust:
         Does nothing if the folder is read-only: the CLI cannot save there either.
         """
         try:
-            with _locked(self._path):
+            with locked(self._path):
                 others = [loan for loan in _loans(self._path) if loan["session"] != session]
                 keys = self._untrusted(others)
                 pid = os.getpid()
@@ -112,7 +112,7 @@ class ClaudeTrust:
         """
         if not self.has_loans():
             return
-        with _locked(self._path):
+        with locked(self._path):
             loans = _loans(self._path)
             over = [loan for loan in loans if loan["session"] == session or not _lives(loan)]
             if loans and not over:
@@ -161,7 +161,7 @@ def _main_repository(folder: Path) -> Path | None:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Hold the CLI's own lock on its file. Raises `FolderUnusable`."""
     lock = path.with_name(f"{path.name}.lock")
     deadline = time.monotonic() + _LOCK_TIMEOUT

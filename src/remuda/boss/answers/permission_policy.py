@@ -13,7 +13,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -57,6 +57,8 @@ class Rule:
     folders: tuple[PathPattern, ...] = ()
     sessions: tuple[str, ...] = ()
     message: str = ""
+    mcp: tuple[str, ...] = ()
+    """Agents that may decide in the human's place, through MCP. Only of a rule that asks."""
 
     @property
     def guards_commands(self) -> bool:
@@ -146,6 +148,20 @@ class Policy:
             if request.is_plain
             else PolicyVerdict(PolicyDecision.ASK, None, "it requests more than its command")
         )
+
+    def lets(self, agent: str, request: PolicyRequest) -> bool:
+        """Whether this agent may decide the request through MCP.
+
+        It may where a rule asks and names it, for every part of a command, and nothing above denies or asks.
+        """
+        rules = tuple(
+            replace(rule, decision=PolicyDecision.ALLOW) if _named([agent], rule.mcp) else rule
+            for rule in self.rules
+        )
+        verdict = replace(self, rules=rules).decide(request)
+        if self.dry_run or verdict.decision is not PolicyDecision.ALLOW:
+            return False
+        return self.decide(request).decision is PolicyDecision.ASK
 
 
 def _decide_command(rules: Sequence[tuple[Rule, Fit]], command: str) -> PolicyVerdict:
@@ -246,7 +262,7 @@ def load_policy(path: Path) -> Policy:
 
 
 _LISTS = ("tool", "command", "path", "folder", "session")
-_KEYS = ("name", "decision", "message", *_LISTS)
+_KEYS = ("name", "decision", "message", "mcp", *_LISTS)
 
 
 Resolve = Callable[[str], str]
@@ -298,6 +314,9 @@ def _rule(number: int, table: Mapping[str, Any], home: str, resolve: Resolve) ->
         raise InvalidOptions(f"{where}: name and message must be strings")
     if message and decision is not PolicyDecision.DENY:
         raise InvalidOptions(f'{where}: message needs decision = "deny"')
+    agents = _texts(table["mcp"], f"{where}: mcp") if "mcp" in table else ()
+    if agents and (decision is not PolicyDecision.ASK or not conditions):
+        raise InvalidOptions(f'{where}: mcp needs decision = "ask", and a condition such as tool')
     return Rule(
         name,
         decision,
@@ -307,6 +326,7 @@ def _rule(number: int, table: Mapping[str, Any], home: str, resolve: Resolve) ->
         tuple(_place(one, home, resolve, f"{where}: folder") for one in conditions.get("folder", ())),
         conditions.get("session", ()),
         message,
+        agents,
     )
 
 

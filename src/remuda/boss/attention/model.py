@@ -72,6 +72,8 @@ class Reason(StrEnum):
     LIMITED = "limited"
     HUNG = "hung"
     DEAD = "dead"
+    LEFT_ALONE = "left_alone"
+    """It ended again and again, and is not restarted any more."""
 
 
 @dataclass(frozen=True, slots=True)

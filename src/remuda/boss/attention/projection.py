@@ -122,6 +122,10 @@ class SessionProjection:
         return min(open_asks, key=lambda ask: (ask.asked_at, ask.id), default=None)
 
     @property
+    def is_left_alone(self) -> bool:
+        return self.activity is State.DEAD and "tries" in self.detail
+
+    @property
     def state(self) -> State:
         return State.WAITING if self.asking else self.activity
 
@@ -151,7 +155,7 @@ class SessionProjection:
             more = len(self.open_asks) - 1
             detail = ask.detail | {"ask": ask.id} | ({"more": more} if more else {})
             return Wait(ask.reason, ask.asked_at, str(ask.facts.get("message", "")), detail)
-        reason = _REASONS.get(self.activity)
+        reason = Reason.LEFT_ALONE if self.is_left_alone else _REASONS.get(self.activity)
         if reason is None or (self.scripted and reason is not Reason.HUNG):
             return None
         earlier = {"earlier": [dict(one) for one in self.earlier]} if self.earlier else {}

@@ -22,6 +22,7 @@ decides; at the same time the one whose source is worth more.
 | HUNG | `hung`, if it was at work |
 | ENDED | `ended`, in good order. Ignored if it goes on in a later process |
 | GONE | `dead`, if it did not end in good order, and that process was its last |
+| GONE, tries | `dead` also then: it was restarted that often, and is left alone |
 | DISMISSED | what it waits for now is removed from the queue |
 | SEEN | nothing |
 
@@ -74,16 +75,17 @@ def _registered(now: SessionProjection, event: Event) -> SessionProjection:
 
 
 def _ended(now: SessionProjection, event: Event) -> SessionProjection:
-    if _is_of_another(now, event):
+    if _is_of_another(now, event) or (now.is_left_alone and event.facts.get("comes_back")):
         return now
     detail = {"why": str(event.facts.get("why", ""))}
     return _become(_end_asks(now, event, "ended"), State.ENDED, event, detail=detail, why="ended")
 
 
 def _gone(now: SessionProjection, event: Event) -> SessionProjection:
-    if now.activity in OVER or _is_of_another(now, event):
+    is_left_alone = "tries" in event.facts and not now.is_left_alone
+    if (now.activity in OVER and not is_left_alone) or _is_of_another(now, event):
         return now
-    detail = {key: event.facts[key] for key in ("exit_code", "pid") if key in event.facts}
+    detail = {key: event.facts[key] for key in ("exit_code", "pid", "tries", "error") if key in event.facts}
     detail["was"] = str(now.state)
     return _become(
         _end_asks(now, event, "dead"), State.DEAD, event, message=now.message, detail=detail, why="dead"

@@ -22,6 +22,7 @@ from remuda.jsonl_tail import JsonlTail
 from remuda.keeper.aclient import AsyncKeeperClient
 from remuda.keeper.claim import read_holder
 from remuda.keeper.record import SessionRecord
+from remuda.keeper.restart import comes_back
 from remuda.names import is_name
 from remuda.paths import SessionPaths, private_folder, sessions_folder
 from remuda.untrusted import BadJson, bounded, finite, one_line
@@ -168,7 +169,8 @@ def _end_of(folder: Path, name: str, session_id: str, facts: Document) -> Event:
     """Make the event of the end from the session's record. A killed keeper wrote no end: then it is now."""
     record = SessionRecord.load(SessionPaths(folder, name).record) if is_name(name) else None
     end = asdict(record) if record is not None and record.ended_at is not None else {}
-    return kept_events.end_event(session_id, {"ended_at": time.time(), **end}, facts)
+    is_wanted = record is not None and comes_back(record)
+    return kept_events.end_event(session_id, {"ended_at": time.time(), **end}, facts, comes_back=is_wanted)
 
 
 class Follower:

@@ -133,6 +133,13 @@ def agent_event(document: Mapping[str, Any], name: str, agent: str, read: ReadFi
     return Event(kind, session_id, at, source, str(document.get("id") or ""), facts | {"name": name})
 
 
+def left_alone_event(session_id: str, facts: Facts, tries: int, error: str, at: float) -> Event:
+    """Make the event of a session that ended again and again, and is not restarted any more."""
+    more: Facts = {"tries": tries} | ({"error": error} if error else {})
+    event_id = f"left:{facts.get('name')}:{tries}:{at}"
+    return Event(EventKind.GONE, session_id, at, Source.PROCESS, event_id, facts | more)
+
+
 def ask_event(session_id: str, ask: Mapping[str, Any], facts: Facts, read: ReadFile | None = None) -> Event:
     """Make the event of a permission request that clients can decide; `keeper_ask` is the keeper's id."""
     permissions = find_permissions(str(facts.get("agent", DEFAULT_AGENT)))
@@ -163,15 +170,19 @@ def called_event(placeholder: str, session_id: str, at: float) -> Event:
     )
 
 
-def end_event(session_id: str, end: Mapping[str, Any], facts: Facts) -> Event:
+def end_event(session_id: str, end: Mapping[str, Any], facts: Facts, *, comes_back: bool = False) -> Event:
     """Make the event of the end. `end` has agent, ended_at, exit_code, end_reason; less if the keeper died.
 
-    An end that a human requested, or with exit code 0, does not count as a death.
+    An end that a human requested, or with exit code 0, does not count as a death. `comes_back`: nor does that
+    of a session which is restarted.
     """
     at = max(0.0, finite(end.get("ended_at")))
     code, why = end.get("exit_code"), str(end.get("end_reason") or "")
     calm = end.get("agent") in PLAIN_AGENTS or why in _CALM_ENDS or (why == "exited" and code == 0)
+    calm = calm or comes_back
     more: Facts = {"why": why or "its keeper was killed"}
+    if comes_back:
+        more["comes_back"] = True
     if code is not None:
         more["exit_code"] = code
     told = {key: value for key, value in facts.items() if key != "pid"}

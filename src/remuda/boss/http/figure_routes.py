@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from remuda.boss.attention.display import label
-from remuda.boss.attention.model import Session
+from remuda.boss.attention.model import Origin, Session
 from remuda.boss.conversation_page import read_page, reader_of, transcript_of
 from remuda.boss.git_changes import find_changes
 from remuda.boss.ports import BossParts
@@ -16,6 +16,10 @@ from remuda.boss.statistics import RANGES, begin_of, permissions, states_over_ti
 from remuda.boss.usage_report import Prices, group_usage, usage_over_time
 from remuda.config import load_own_config
 from remuda.errors import InvalidOptions, NotInQueue, RemudaError
+from remuda.keeper.record import SessionRecord
+from remuda.keeper.worktree import Worktree
+from remuda.names import is_name
+from remuda.paths import SessionPaths
 from remuda.pool.pool_connection import default_socket
 from remuda.pool.pool_connection import request as request_pool
 from remuda.tasks import in_thread
@@ -64,8 +68,19 @@ async def get_changes(boss: BossParts, request: ApiRequest) -> ApiResponse:
     session = boss.service.session(request.path["session"])
     base = str(request.query.get("base", "start"))
     # A thread of its own: a repository can make git wait until its timeout.
-    changes = await in_thread(lambda _: find_changes(session.cwd, base, session.first_seen))
+    changes = await in_thread(
+        lambda _: find_changes(session.cwd, base, session.first_seen, _start_commit(session))
+    )
     return ApiResponse(bounded(changes))
+
+
+def _start_commit(session: Session) -> str | None:
+    """Return the commit that the session's own worktree began at."""
+    if session.origin is not Origin.KEPT or not session.name or not is_name(session.name):
+        return None
+    record = SessionRecord.load(SessionPaths.of(session.name).record)
+    made = Worktree.read(record.worktree) if record is not None else None
+    return made.commit if made is not None else None
 
 
 # ── states ──

@@ -16,6 +16,7 @@ import hmac
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
 _ONCE = (b"host", b"origin", b"authorization", b"content-length", b"content-type", b"x-remuda")
@@ -26,12 +27,14 @@ _ASSET = re.compile(
     re.ASCII,
 )
 _LOGINS = re.compile(r"/v1/logins(?:/.*)?", re.DOTALL)
+_MCP = "/mcp"
 _IN_PATH = re.compile(r"/t/([!-.0-~]{1,1024})(/.*)")
 _NONE = "no token; send 'Authorization: Bearer TOKEN' ('remuda boss token' prints it)"
 _WRONG = "the token in 'Authorization: Bearer TOKEN' is wrong; 'remuda boss token' prints the right one"
 _WRONG_IN_PATH = (
     "the token in the path is wrong, or not valid here; 'remuda hooks show --trail-boss' prints it"
 )
+_NO_AGENT = "/mcp needs a token of its own; 'remuda mcp token NAME' makes one"
 _LOGGED_OUT = "this login has ended; 'remuda open' makes a new login link"
 _OTHER_SITE = "requests from other sites are refused"
 _SAFE = ("GET", "HEAD")
@@ -100,6 +103,8 @@ class Passed:
     """The login of the cookie that is the credential."""
     site: Site | None = None
     """Where the browser believes to be; None on the socket."""
+    agent: Any = None
+    """Which agent has the token, of a request for MCP."""
 
 
 Takes = Callable[[str, str], bool]
@@ -114,10 +119,15 @@ def _knows_no_login(_cookie: str) -> str | None:
     return None
 
 
+def _knows_no_agent(_token: str) -> Any:
+    return None
+
+
 class Gate:
     """`posts_events` says where the token may be in the path, `is_trail` where that of Trail Boss may.
 
-    `trail_token` returns the latter; an empty one matches nothing. `login_of` returns the login of a cookie.
+    `trail_token` returns the latter; an empty one matches nothing. `login_of` returns the login of a cookie,
+    `agent_of` the agent of a token for MCP: no other token is valid there, and that one nowhere else.
     """
 
     def __init__(
@@ -128,11 +138,13 @@ class Gate:
         is_trail: Takes = _takes_nothing,
         trail_token: Callable[[], str] = str,
         login_of: Callable[[str], str | None] = _knows_no_login,
+        agent_of: Callable[[str], Any] = _knows_no_agent,
     ) -> None:
         self._token = token.encode()
         self._is_trail = is_trail
         self._trail_token = trail_token
         self._login_of = login_of
+        self._agent_of = agent_of
         self._sites = {site.host: site for site in sites}
         self._origins = frozenset(site.origin for site in sites)
         self._posts_events = posts_events
@@ -152,6 +164,8 @@ class Gate:
             return Refusal(403, "FOREIGN_HOST", "the Host header is not this machine and port")
         if self._is_foreign(method, path, values):
             return Refusal(403, "FOREIGN_ORIGIN", _OTHER_SITE)
+        if path == _MCP:
+            return self._agent_shown(values)
         return self._credential_shown(method, path, values, arrival, site)
 
     def _is_foreign(self, method: str, path: str, headers: Mapping[bytes, str]) -> bool:
@@ -187,6 +201,11 @@ class Gate:
         if cookies and b"authorization" not in headers:
             return Refusal(401, "LOGGED_OUT", _LOGGED_OUT)
         return Refusal(401, "UNAUTHORIZED", _WRONG if b"authorization" in headers else _NONE)
+
+    def _agent_shown(self, headers: Mapping[bytes, str]) -> Passed | Refusal:
+        scheme, _, token = headers.get(b"authorization", "").partition(" ")
+        agent = self._agent_of(token.strip()) if scheme.lower() == "bearer" else None
+        return Refusal(401, "UNAUTHORIZED", _NO_AGENT) if agent is None else Passed(_MCP, agent=agent)
 
     def _not_of_another(self, arrival: Arrival, passed: Passed) -> Passed | Refusal:
         """Another user of this machine can see a link in a process list.

@@ -225,7 +225,7 @@ ROUTES = (
                 "wait": {"type": "number", "minimum": 0, "maximum": MAX_WAIT},
                 "delay": _SECONDS,
                 "ttl": _SECONDS,
-                "max_attempts": {"type": "integer", "minimum": 0, "maximum": MOST_ATTEMPTS},
+                "max_attempts": {"type": "integer", "minimum": 1, "maximum": MOST_ATTEMPTS},
                 "priority": {"type": "integer", "minimum": -MOST_URGENT, "maximum": MOST_URGENT},
             },
         ),

@@ -29,6 +29,7 @@ from . import schema
 from .assets import HARDENING
 from .elsewhere import forward
 from .gate import Arrival, Gate, Passed, Refusal, Site, without_token
+from .mcp_door import McpDoor, mcp_caller
 from .openapi import needs_body
 from .page import POLICY, error_page
 from .route import ApiRequest, ApiResponse, Route, error_document, status_of
@@ -91,8 +92,10 @@ class Application:
             lambda method, path: (method, path) in in_path,
             lambda method, path: (method, path) in old,
             trail_token,
-            *((boss.logins.login_of,) if boss.logins is not None else ()),
+            boss.logins.login_of if boss.logins is not None else lambda _: None,
+            mcp_caller,
         )
+        self.mcp = McpDoor()
 
     def admits(self, scope: Scope) -> bool:
         """Whether the request has the token. Nothing else of it is read before."""
@@ -122,11 +125,22 @@ class Application:
                 await _drain(receive)
             await _refuse(judged, scope["path"], send)
             return
+        if judged.agent is not None:
+            await self._serve_mcp(judged.agent, scope, receive, send)
+            return
         operation = self._plain.get((scope["method"], judged.path))
         if operation is not None:
             await operation(scope, receive, send)
         else:
             await self._router({**scope, "path": judged.path}, receive, send)
+
+    async def _serve_mcp(self, agent: Any, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self.mcp.serve(agent, scope, receive, send)
+        except ImportError:
+            await _drain(receive)
+            why = "MCP needs packages that are not installed; in a clone of Remuda: pip install '.[mcp]'"
+            await _send_json(send, error_document("COMMAND_NOT_FOUND", why), 501)
 
 
 async def _refuse(refusal: Refusal, path: str, send: Send) -> None:

@@ -240,7 +240,7 @@ function Detail({ item, control }) {
   const missing = canDecide && !hidden ? partsOf(approval).filter((part) => !seen.has(part)) : [];
   const markSeen = (part) => { if (isWhole && !seen.has(part)) setSeen((old) => new Set(old).add(part)); };
   // What someone writes stays until it is sent, also if the agent went on meanwhile.
-  const canReply = !approval && (!isOver(item) || isWriting || Boolean(message)) && item.reason !== 'dead' && !item.detail?.ask;
+  const canReply = !approval && (!isOver(item) || isWriting || Boolean(message)) && !['dead', 'left_alone'].includes(item.reason) && !item.detail?.ask;
 
   /** Why an answer is refused now; '' if it is not. */
   const refusal = (what) => {

@@ -16,9 +16,9 @@ export const groupOf = (state) => STATES[state] ?? 'unknown';
 export const State = ({ state }) => html`<span class="state ${groupOf(state)}">${STATES[state] ? state : 'unknown'}</span>`;
 
 const REASONS = {
-  __proto__: null, stopped: 'idle', permission: 'waiting', question: 'waiting', plan: 'waiting', api_error: 'error', limited: 'limited', hung: 'error', dead: 'dead',
+  __proto__: null, stopped: 'idle', permission: 'waiting', question: 'waiting', plan: 'waiting', api_error: 'error', limited: 'limited', hung: 'error', dead: 'dead', left_alone: 'dead',
 };
-export const Reason = ({ reason }) => html`<span class="state ${REASONS[reason] ?? 'unknown'}">${visible(reason)}</span>`;
+export const Reason = ({ reason }) => html`<span class="state ${REASONS[reason] ?? 'unknown'}">${visible(reason === 'left_alone' ? 'left alone' : reason)}</span>`;
 
 const PAST = { allow: 'allowed', deny: 'denied' };
 const WHO = { terminal: 'in the terminal', link: 'through a link', notice: 'from a notice', cli: 'on the command line', api: 'through the API', policy: 'by the policy', timeout: 'by a timeout', page: 'in a page' };

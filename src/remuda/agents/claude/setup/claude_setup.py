@@ -16,6 +16,7 @@ from typing import Any
 
 from remuda.agents.claude.files import read_settings
 from remuda.agents.claude.launch import BLOCK_CAP_VARIABLE, own_environment
+from remuda.agents.claude.trust import global_config, locked
 from remuda.agents.setup import (
     AddedInboxHook,
     BossHooks,
@@ -28,7 +29,7 @@ from remuda.durable import read_regular
 from remuda.errors import InvalidOptions
 from remuda.untrusted import parse_json
 
-from . import boss_hooks, stop_hooks
+from . import boss_hooks, mcp_servers, stop_hooks
 from .settings_file import SettingsFile, command_hooks, local_file, project_file, settings_files, user_file
 from .stop_hooks import StopHook
 
@@ -74,6 +75,27 @@ class ClaudeSettings(SettingsFile):
     def remove_boss_hooks(self) -> int:
         return len(boss_hooks.take_hooks(self.document))
 
+    @property
+    def has_mcp_server(self) -> bool:
+        return mcp_servers.find_server(self.document) is not None
+
+    def add_mcp_server(self) -> None:
+        server = mcp_servers.make_server(sys.executable)
+        _check_encodable(sys.executable)
+        with self._named():
+            mcp_servers.put_server(self.document, server)
+
+    def remove_mcp_server(self) -> bool:
+        return mcp_servers.take_server(self.document)
+
+    def write(self, text: str | None) -> None:
+        """Replace the file, under the CLI's lock for the one that it writes itself while it runs."""
+        if self.real.name != ".claude.json" or not self.real.parent.is_dir():
+            super().write(text)
+            return
+        with locked(self.real):
+            super().write(text)
+
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:
         """Name the file in an error about its contents."""
@@ -84,7 +106,11 @@ class ClaudeSettings(SettingsFile):
 
 
 def _has_hooks(document: dict[str, Any]) -> bool:
-    return bool(stop_hooks.find_hooks(document) or boss_hooks.find_hooks(document))
+    return bool(
+        stop_hooks.find_hooks(document)
+        or boss_hooks.find_hooks(document)
+        or mcp_servers.find_server(document)
+    )
 
 
 def _check_encodable(text: str) -> None:
@@ -103,6 +129,9 @@ class ClaudeSetup:
         if scope == "user":
             return user_file(os.environ)
         return (project_file if scope == "project" else local_file)(Path.cwd())
+
+    def mcp_path(self) -> Path:
+        return global_config({"HOME": os.path.expanduser("~"), **os.environ})
 
     def open_settings(self, path: Path) -> ClaudeSettings:
         return ClaudeSettings(path)

@@ -1,0 +1,342 @@
+"""A process that is ready to fork keepers: a session starts in a fraction of the time. Linux only.
+
+Loading a keeper's modules takes most of the time of a start. The fork server has loaded them. It is started
+after a session had to be started the slow way, and ends when nobody has needed it for a minute or when our
+files have changed. It reads no request itself: each connection is served by a process that it forks, which
+becomes the keeper. So it holds no session and no secret, and its keepers share its memory.
+
+A keeper from here has to be what it would be if the caller had started it. So a caller uses the fork server
+only if both have the same surroundings (`surroundings`), and if no other process would have adopted the
+keeper (`can_fork`). In every other case the session is started the slow way.
+
+    caller                      fork server
+    connects                    forks twice
+                                the new process sends its process group
+    sends descriptors, request  becomes the keeper, and reports as any other
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import sys
+import time
+
+from remuda.errors import RemudaError
+from remuda.paths import SocketAddress, connect_own, home, peer_uid, private_folder
+from remuda.readable import is_readable
+
+TYPE_CHECKING = False  # as type checkers read it
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from .spec import SessionSpec
+
+IDLE_LIMIT = 60.0
+_ANSWER_LIMIT = 2.0
+"""Seconds to wait for the forked process; after that the slow way is quicker."""
+_BACKLOG = 64
+_LENGTH = struct.Struct("!I")
+# They change how an interpreter loads or works, so they have to be the same from its start.
+_INTERPRETER_VARIABLES = ("PYTHON", "LD_", "LC_", "LANG", "GLIBC_", "MALLOC_", "COVERAGE_")
+_NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "pid_for_children", "time", "user", "uts")
+_STATUS = (
+    "Umask",
+    "Uid",
+    "Gid",
+    "Groups",
+    "CapInh",
+    "CapPrm",
+    "CapEff",
+    "CapBnd",
+    "CapAmb",
+    "NoNewPrivs",
+    "Seccomp",
+    "Cpus_allowed",
+    "Mems_allowed",
+)
+_FILES = ("cgroup", "limits", "oom_score_adj", "personality", "attr/current")
+_NICE = 16
+
+
+# ── the caller ──
+
+
+class ForkServer:
+    """The fork server of this user, this interpreter and this version, as a caller sees it."""
+
+    def __init__(self) -> None:
+        self.path = _folder() / f"keepers-{_digest()}.sock"
+        self.is_running = False
+        """Whether one answered, even if it could not be used."""
+
+    def fork(self, spec: SessionSpec, descriptors: Sequence[int]) -> int | None:
+        """Start a keeper. Returns its process group; None if it has to be started the slow way."""
+        try:
+            connection = connect_own(self.path)
+        except OSError:
+            return None
+        self.is_running = True
+        if connection is None:
+            return None
+        with connection:
+            try:
+                if not _may_use(_peer_pid(connection)):
+                    return None
+                connection.settimeout(_ANSWER_LIMIT)
+                group = _LENGTH.unpack(read_exactly(connection, _LENGTH.size))[0]
+                request = _request(spec)
+                connection.settimeout(None)  # it reads: from here on it is the keeper
+                socket.send_fds(connection, [_LENGTH.pack(len(request))], descriptors)
+                connection.sendall(request)
+            except (OSError, EOFError):
+                return None  # without a whole request nothing is started
+            return int(group)
+
+    def start(self) -> None:
+        """Start one for the next sessions. It is nobody's child: a shell starts it and ends."""
+        import subprocess
+
+        command = [sys.executable, "-P", "-m", "remuda.keeper.fork_server", str(self.path)]
+        try:
+            private_folder(self.path.parent)
+            subprocess.run(
+                ["/bin/sh", "-c", '"$@" &', "sh", *command],
+                env=interpreter_variables(os.environ),
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                check=False,
+            )
+        except (OSError, RemudaError):  # the session runs, and the next one starts the slow way too
+            pass
+
+
+def can_fork() -> bool:
+    """Return whether keepers may come from a fork server here. A session in a session belongs to that one."""
+    return sys.platform.startswith("linux") and "REMUDA_SESSION" not in os.environ
+
+
+def _folder() -> Path:
+    from pathlib import Path
+
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    return Path(runtime, "remuda") if os.path.isabs(runtime) and os.path.isdir(runtime) else home()
+
+
+def _digest() -> str:
+    from hashlib import sha256
+
+    from remuda._version import __version__
+
+    parts = [sys.executable, __version__, *map("=".join, sorted(interpreter_variables(os.environ).items()))]
+    return sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+def interpreter_variables(env: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in env.items() if name.startswith(_INTERPRETER_VARIABLES)}
+
+
+def _may_use(pid: int) -> bool:
+    try:
+        return surroundings(pid) == surroundings(os.getpid())
+    except (OSError, ValueError):
+        return False
+
+
+def surroundings(pid: int) -> tuple[object, ...]:
+    """Return what a process passes on to its children: namespaces, cgroup, limits, rights, priority."""
+    base = f"/proc/{pid}"
+    status = dict(line.split(":\t", 1) for line in _read(f"{base}/status").splitlines() if ":\t" in line)
+    return (
+        [os.readlink(f"{base}/ns/{name}") for name in _NAMESPACES],
+        os.readlink(f"{base}/root"),
+        [status.get(name) for name in _STATUS],
+        [_read(f"{base}/{name}") for name in _FILES if os.path.exists(f"{base}/{name}")],
+        _fields(pid)[_NICE],
+    )
+
+
+def _fields(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat after the name of the program, which may hold anything."""
+    return _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, errors="surrogateescape") as file:
+            return file.read()
+    except OSError:
+        if path.endswith("attr/current"):  # there is none without a security module
+            return ""
+        raise
+
+
+def _peer_pid(connection: socket.socket) -> int:
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", credentials)[0])
+
+
+def _request(spec: SessionSpec) -> bytes:
+    import json
+
+    request = {"spec": spec.to_json().decode(), "env": dict(os.environ)}
+    return json.dumps(request).encode()
+
+
+# ── the server ──
+
+
+def main() -> None:
+    from pathlib import Path
+
+    from remuda import lockfile
+
+    path = Path(sys.argv[1])
+    os.chdir("/")
+    lock = lockfile.acquire(path.with_suffix(".lock"), lambda _: True)
+    if lock is None or not _is_nobodys_child():
+        return
+    listener = _listen(path)
+    files = _load()
+    if (connection := _serve(listener, files)) is None:
+        path.unlink(missing_ok=True)  # before the lock is gone: the next one has a socket of its own
+        return
+    listener.close()
+    os.close(lock)
+    sys.exit(_become_keeper(connection))
+
+
+def _is_nobodys_child() -> bool:
+    """Return whether the system has adopted us. Anyone else who did may end us, and our keepers."""
+    if os.getppid() != 1 and _name(os.getppid()) == "sh":  # the shell that started us is about to end
+        with contextlib.suppress(OSError):
+            shell = os.pidfd_open(os.getppid())
+            is_readable(shell, IDLE_LIMIT)
+            os.close(shell)
+    return os.getppid() == 1 or _name(os.getppid()) == "systemd"
+
+
+def _name(pid: int) -> str:
+    try:
+        return _read(f"/proc/{pid}/comm").strip()
+    except OSError:
+        return ""
+
+
+def _listen(path: Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    path.unlink(missing_ok=True)  # of one that was killed: we have the lock
+    with SocketAddress(path) as address:
+        listener.bind(address)
+    return listener
+
+
+def _load() -> dict[str, int]:
+    """Load what a keeper needs. Returns the files, with the times of their last change."""
+    import gc
+
+    from .process import load_asyncio
+
+    load_asyncio()
+    import shutil  # noqa: F401
+
+    from remuda.agents import DEFAULT_AGENT, find_agent, plain, warm  # noqa: F401
+    from remuda.terminal.screen import open_screen
+
+    from . import call, companion, emit, history, logfile, loop, main, survivors  # noqa: F401
+
+    agent = find_agent(DEFAULT_AGENT)
+    _ = agent.prompts, agent.hooks
+    if screen := open_screen(80, 24):  # loads the engine
+        screen.close()
+    files = {}
+    for module in list(sys.modules.values()):
+        if name := getattr(module, "__file__", None):
+            with contextlib.suppress(OSError):
+                files[name] = os.stat(name).st_mtime_ns
+    gc.collect()
+    gc.freeze()  # so that no collection writes to memory that is shared
+    return files
+
+
+def _is_current(files: dict[str, int]) -> bool:
+    try:
+        return all(os.stat(name).st_mtime_ns == changed for name, changed in files.items())
+    except OSError:
+        return False
+
+
+def _serve(listener: socket.socket, files: dict[str, int]) -> socket.socket | None:
+    """Fork a process for each connection: there this returns the connection, and here None at the end."""
+    listener.listen(_BACKLOG)  # not earlier: a caller would wait until all is loaded
+    while is_readable(listener.fileno(), IDLE_LIMIT):
+        connection, _ = listener.accept()
+        with connection:
+            if not _is_current(files):
+                return None
+            if peer_uid(connection) == os.getuid() and (pid := os.fork()):
+                os.waitpid(pid, 0)
+            elif peer_uid(connection) == os.getuid():
+                return _detached(connection.dup())
+    return None
+
+
+def _detached(connection: socket.socket) -> socket.socket:
+    """Leave the fork server, as a keeper leaves its starter: in a process session that it does not lead."""
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    return connection
+
+
+def _become_keeper(connection: socket.socket) -> int:
+    from remuda.untrusted import parse_json
+
+    from .process import StartReport, run_keeper, settle
+    from .spec import SessionSpec
+
+    with connection:
+        connection.sendall(_LENGTH.pack(os.getpgrp()))
+        header, descriptors, _, _ = socket.recv_fds(connection, _LENGTH.size, 2)
+        if not header:  # the caller has chosen the slow way
+            return 0
+        header += read_exactly(connection, _LENGTH.size - len(header))
+        data = read_exactly(connection, _LENGTH.unpack(header)[0])
+    request = parse_json(data, keep_surrogates=True)
+    os.environ.clear()
+    os.environ.update(request["env"])
+    time.tzset()
+    spec = SessionSpec.from_json(request["spec"].encode())
+    _show_as("-m", "remuda.keeper", str(descriptors[0]), spec.name)
+    settle()
+    return run_keeper(spec, StartReport(descriptors[0]), descriptors[1] if descriptors[1:] else None)
+
+
+def _show_as(*words: str) -> None:
+    """Change the command that `ps` shows, which is the fork server's, after the first two words."""
+    fields = _fields(os.getpid())
+    start, end = int(fields[45]), int(fields[46])
+    shown = b"\0".join(os.fsencode(word) for word in (sys.orig_argv[0], sys.orig_argv[1], *words))
+    with contextlib.suppress(OSError), open("/proc/self/mem", "r+b", buffering=0) as memory:
+        memory.seek(start)
+        memory.write(shown[: end - start - 1].ljust(end - start, b"\0"))
+
+
+def read_exactly(connection: socket.socket, count: int) -> bytes:
+    data = bytearray()
+    while len(data) < count:
+        piece = connection.recv(min(count - len(data), 1 << 20))
+        if not piece:
+            raise EOFError
+        data += piece
+    return bytes(data)
+
+
+if __name__ == "__main__":
+    main()

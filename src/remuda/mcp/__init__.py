@@ -1,0 +1,1 @@
+"""`remuda mcp`: an agent runs agents, through the Model Context Protocol."""

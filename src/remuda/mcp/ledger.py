@@ -1,0 +1,110 @@
+"""What agents did through MCP, and how much of their limits they used. Files below the folder `mcp`.
+
+`ledger.jsonl` has a line for each call, also for those that were refused; the older half is in
+`ledger.jsonl.1`. `used/` has a file for each tree of agents and day, with one byte for each message.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from fcntl import LOCK_EX, flock
+from pathlib import Path
+from typing import Any
+
+from remuda.digest import sha256
+from remuda.durable import open_regular
+from remuda.paths import home, private_folder
+from remuda.untrusted import BadJson, dump_json, parse_object
+
+LEDGER_BYTES = 4 << 20
+_LONGEST_TEXT = 300
+
+
+def mcp_folder() -> Path:
+    return private_folder(home() / "mcp")
+
+
+def record_call(who: str, tool: str, outcome: str, **facts: Any) -> None:
+    """Add a line to the ledger. `outcome` is `ok`, or the code of the error."""
+    line = {"at": round(time.time(), 3), "who": who, "tool": tool, "outcome": outcome}
+    line |= {name: _short(value) for name, value in facts.items() if value is not None}
+    path = mcp_folder() / "ledger.jsonl"
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        os.write(fd, dump_json(line).encode() + b"\n")
+        if os.fstat(fd).st_size > LEDGER_BYTES:
+            with suppress(FileNotFoundError):  # another server was first
+                os.replace(path, path.with_name("ledger.jsonl.1"))
+    finally:
+        os.close(fd)
+
+
+def _short(value: object) -> str:
+    """Return a fact that a client chose, and that may be anything."""
+    return value[:_LONGEST_TEXT] if isinstance(value, str) else f"({type(value).__name__})"
+
+
+def read_ledger(count: int) -> list[dict[str, Any]]:
+    """Return the last lines, the oldest first. Lines that cannot be read are left out."""
+    lines: deque[dict[str, Any]] = deque(maxlen=count)
+    for name in ("ledger.jsonl.1", "ledger.jsonl"):
+        try:
+            fd = open_regular(home() / "mcp" / name, own=True)
+        except OSError:
+            continue
+        with open(fd, "rb") as file:
+            for line in file:
+                with suppress(BadJson):
+                    lines.append(parse_object(line))
+    return list(lines)
+
+
+# ── limits ──
+
+
+@contextmanager
+def only_one() -> Iterator[None]:
+    """Keep other servers from starting sessions meanwhile: they count what runs first."""
+    fd = os.open(mcp_folder() / "start.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        flock(fd, LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def used_messages(root: str) -> int:
+    """Return how many messages the tree of this agent has sent today."""
+    try:
+        return _used_file(root).stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def count_message(root: str) -> None:
+    path = _used_file(root)
+    private_folder(path.parent)
+    is_new = not path.exists()
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        os.write(fd, b".")
+    finally:
+        os.close(fd)
+    if is_new:
+        today = path.name.partition("-")[0]
+        for old in path.parent.iterdir():
+            if old.name.partition("-")[0] < today:
+                old.unlink(missing_ok=True)
+
+
+def _used_file(root: str) -> Path:
+    return (
+        home()
+        / "mcp"
+        / "used"
+        / f"{time.strftime('%Y%m%d')}-{sha256(root.encode('utf-8', 'surrogatepass'))[:32]}"
+    )

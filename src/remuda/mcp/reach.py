@@ -1,0 +1,104 @@
+"""Whom an agent reaches, and what is left of its limits: by the files of sessions and `mcp.toml`. Blocks."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from remuda.boss.client import BossClient
+from remuda.errors import PermissionRefused, RemudaError, SessionNotFound
+from remuda.inbox.receipts import sender_of
+from remuda.keeper.hidden import living_names
+from remuda.keeper.record import SessionRecord
+from remuda.names import is_name
+from remuda.paths import SessionPaths, known_names, sessions_folder
+from remuda.session import Session
+from remuda.untrusted import one_line
+
+from .caller import chain_of, find_session, load_rights, rights_file, root_of
+from .ledger import used_messages
+from .rights import Caller, Limits, Right, Rights, caller_with, why_not_spend
+
+_DAY = 86_400.0
+
+
+class Reached(NamedTuple):
+    session: Session
+    record: SessionRecord
+
+
+class Reach:
+    """What one agent may do now. Its files are read at each call; `caller` is called once, at the first."""
+
+    def __init__(self, caller: Callable[[], Caller]) -> None:
+        self._find_caller = caller
+        self._caller: Caller | None = None
+
+    @property
+    def caller(self) -> Caller:
+        if self._caller is None:
+            self._caller = self._find_caller()
+        return self._caller
+
+    def rights(self) -> Rights:
+        return load_rights(rights_file(os.environ))
+
+    def limits(self) -> Limits:
+        """Return the limits of the root: an agent cannot start one that may do more."""
+        return self.rights().limits_of(caller_with(root_of(self.caller)))
+
+    def may(self, right: Right, record: SessionRecord, rights: Rights) -> bool:
+        return rights.may(self.caller, right, record.name, chain_of(record))
+
+    def find(self, name: str, right: Right, message: str | None = None) -> Reached:
+        """Return a session that the caller may do that with. `message`: or one that it sent a message to."""
+        record = SessionRecord.load(SessionPaths(sessions_folder(), name).record) if is_name(name) else None
+        if record is not None and record.name == name:
+            paths = SessionPaths(sessions_folder(), name)
+            sent_by = right != "kill" and message is not None
+            if self.may(right, record, self.rights()) or (sent_by and self._sent(paths, str(message))):
+                return Reached(Session(name, folder=paths.folder), record)
+        raise SessionNotFound(
+            f"you reach no session {one_line(name)[:80]!r}", hint="list_agents lists those that you reach"
+        )
+
+    def _sent(self, paths: SessionPaths, message: str) -> bool:
+        return sender_of(paths.inbox, message) == self.caller.id
+
+    def sessions(self, *, ended: bool, right: Right = "read") -> list[SessionRecord]:
+        folder, rights = sessions_folder(), self.rights()
+        names = known_names(folder) if ended else set(living_names(folder))
+        records = (SessionRecord.load(SessionPaths(folder, name).record) for name in sorted(names))
+        return [one for one in records if one is not None and self.may(right, one, rights)]
+
+    def tree(self) -> list[SessionRecord]:
+        """Return the running sessions of the caller's whole tree."""
+        folder, root = sessions_folder(), root_of(self.caller)
+        records = (SessionRecord.load(SessionPaths(folder, name).record) for name in living_names(folder))
+        return [one for one in records if one is not None and root in chain_of(one)]
+
+    def check_budget(self) -> None:
+        limits = self.limits()
+        tokens = self.output_tokens() if limits.max_output_tokens else None
+        if why := why_not_spend(limits, used_messages(root_of(self.caller)), tokens):
+            raise PermissionRefused(why[0], hint=why[1])
+
+    def output_tokens(self) -> int | None:
+        """Return what the sessions of the tree used in a day; None if the boss does not know."""
+        root = root_of(self.caller)
+        own = find_session(root)
+        records = [one for one in self.records() if root in chain_of(one)] + ([own] if own else [])
+        ids = {one.conversation.get("session_id") for one in records}
+        try:
+            rows = BossClient().get("usage", by="session", since=time.time() - _DAY, limit=1000)["rows"]
+        except RemudaError:
+            return None
+        known = [one["tokens"]["output"] for one in rows if one["session_id"] in ids]
+        return sum(count or 0 for count in known) if known else None
+
+    def records(self) -> list[SessionRecord]:
+        folder = sessions_folder()
+        found = (SessionRecord.load(SessionPaths(folder, name).record) for name in known_names(folder))
+        return [one for one in found if one is not None]

@@ -1,0 +1,211 @@
+"""Sessions of `--restart` come back: with the boss, with `resume`, and never after `kill`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda import Session
+from remuda.errors import EXIT_CODES, InvalidOptions
+from remuda.keeper.record import SessionRecord
+from support.boss_whole import CommandedBoss
+from support.commands import Commands
+from support.keeper import Process, until
+
+COUNTED = """
+import os, sys, time
+with open(sys.argv[1], "a") as file:
+    file.write(f"{os.getpid()}\\n")
+if sys.argv[2] == "wait":
+    time.sleep(600)
+sys.exit(int(sys.argv[2]))
+"""
+"""A program that notes each of its runs, and waits or exits."""
+
+
+@pytest.fixture
+def boss(home: Path, remuda: Commands) -> Iterator[CommandedBoss]:
+    one = CommandedBoss(home, remuda)
+    yield one
+    one.close()
+
+
+def configure(remuda: Commands, *lines: str) -> None:
+    folder = remuda.home / ".config" / "remuda"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "remuda.toml").write_text("\n".join(lines))
+
+
+def begin(remuda: Commands, name: str, policy: str, how: str, *words: str) -> Path:
+    runs = remuda.home / f"{name}.runs"
+    program = [sys.executable, "-c", COUNTED, str(runs), how]
+    remuda.start(name, "--restart", policy, *words, "--", *program)
+    until(runs.exists, "the first run")
+    return runs
+
+
+def count(runs: Path) -> int:
+    return len(runs.read_text().splitlines())
+
+
+def record(remuda: Commands, name: str) -> SessionRecord:
+    found = SessionRecord.load(remuda.sessions / f"{name}.json")
+    assert found is not None
+    return found
+
+
+def kill_program(runs: Path) -> None:
+    os.kill(int(runs.read_text().splitlines()[-1]), signal.SIGKILL)
+
+
+def item(boss: CommandedBoss, name: str) -> dict[str, Any] | None:
+    return next((one for one in boss.waiting() if one["session"]["name"] == name), None)
+
+
+def test_boss_restarts_what_crashes_and_nothing_that_was_killed(
+    remuda: Commands, boss: CommandedBoss
+) -> None:
+    configure(remuda, "restart_pause = 0.0")
+    always, crashed = (
+        begin(remuda, name, policy, "wait") for name, policy in (("al", "always"), ("cr", "on-crash"))
+    )
+    never = begin(remuda, "ne", "never", "wait")
+    killed = begin(remuda, "ki", "always", "wait")
+    calm = begin(remuda, "ca", "on-crash", "0")
+    again = begin(remuda, "ag", "always", "0")
+    boss.start()
+    until(lambda: count(again) >= 3, "a program that ends with 0, again")
+    remuda("kill", "ki")
+    for runs in (always, crashed, never):
+        kill_program(runs)
+    until(lambda: count(always) == 2 and count(crashed) == 2, "both again")
+    # The keeper too: SIGTERM is a logout, SIGKILL a machine that is short of memory.
+    for name, number in (("al", signal.SIGTERM), ("cr", signal.SIGKILL)):
+        keeper = remuda.keeper(name)
+        keeper.signal(number)
+        assert keeper.ended()
+        keeper.close()
+    until(lambda: count(always) == 3 and count(crashed) == 3, "both once more")
+    assert (count(never), count(killed), count(calm)) == (1, 1, 1)
+    remuda("kill", "--all", "--yes")
+
+
+def test_session_that_dies_again_and_again_is_left_alone_and_in_the_queue(
+    remuda: Commands, boss: CommandedBoss
+) -> None:
+    configure(remuda, "restart_pause = 0.01", "restart_tries = 3")
+    remuda.may_complain = True
+    remuda.start("w", "--agent", "demo", "--restart", "on-crash")
+    remuda("send", "w", "hello", "--wait")
+    boss.start()
+    until(lambda: item(boss, "w"), "what it said")
+    # Its program is gone: no start can succeed.
+    path = remuda.sessions / "w.json"
+    keeper = remuda.keeper("w")
+    text = path.read_text().replace(sys.executable, "/no/such/python")
+    keeper.signal(signal.SIGKILL)
+    assert keeper.ended()
+    keeper.close()
+    path.write_text(text)
+    until(lambda: (found := item(boss, "w")) and found["reason"] == "left_alone", "the reason")
+    found = item(boss, "w")
+    assert found is not None
+    assert found["detail"]["tries"] == 3
+    assert "/no/such/python" in found["detail"]["error"]
+    assert "left alone after 3 restarts" in remuda("queue").out
+    assert "is left alone after 3 tries" in remuda("resume", "--all").err
+    path.write_text(text.replace("/no/such/python", sys.executable))
+    assert "resumed w" in remuda("resume", "w").out
+    until(lambda: item(boss, "w") is None or item(boss, "w")["reason"] != "left_alone", "it is back")  # type: ignore[index]
+    assert remuda("send", "w", "again", "--wait").out
+    remuda("kill", "w")
+
+
+def test_kill_is_on_disk_before_anything_is_ended(remuda: Commands) -> None:
+    runs = remuda.home / "runs"
+    stubborn = f"import signal\nfor one in (1, 15): signal.signal(one, signal.SIG_IGN)\n{COUNTED}"
+    remuda.start("s", "--restart", "always", "--", sys.executable, "-c", stubborn, str(runs), "wait")
+    until(runs.exists, "the program")
+    program = Process(int(runs.read_text()))
+    asked = remuda.begin("kill", "--grace", "600", "s")
+    until(lambda: record(remuda, "s").killed, "the note")
+    remuda.kill_keeper("s")
+    program.signal(signal.SIGKILL)
+    assert program.ended()
+    program.close()
+    asked.wait()
+    assert "no session to bring back" in remuda("resume", "--all").out
+    assert count(runs) == 1
+
+
+def test_resume_all_brings_back_in_order_what_is_wanted_and_names_the_rest(remuda: Commands) -> None:
+    names = ("z", "m", "a")
+    runs = {name: begin(remuda, name, "on-crash", "wait") for name in names}
+    other = begin(remuda, "other", "never", "wait")
+    secret = begin(remuda, "secret", "always", "wait", "--env", "TOKEN=x")
+    for name in (*names, "other", "secret"):
+        remuda.kill_keeper(name)
+    for file in (*runs.values(), other, secret):
+        program = Process(int(file.read_text()))
+        program.signal(signal.SIGKILL)
+        program.ended()
+        program.close()
+    done = remuda("resume", "--all", code=EXIT_CODES["INVALID_OPTIONS"])
+    assert sorted(done.out.splitlines()[:3]) == ["resumed a", "resumed m", "resumed z"]
+    assert "without --restart: other" in done.out
+    assert "not saved: TOKEN" in done.err
+    assert [count(one) for one in runs.values()] == [2, 2, 2]
+    assert count(other) == count(secret) == 1
+    assert "is left alone" in remuda("resume", "--all").err  # no value of TOKEN comes by itself
+    assert "resumed other" in remuda("resume", "other").out
+    remuda("start", "secret", "--resume", "--detach", "--env", "TOKEN=y")
+    assert count(other) == count(secret) == 2
+    remuda("kill", "--all", "--yes")
+    assert "no session to bring back" in remuda("resume", "--all").out
+
+
+def test_bad_input_of_resume_and_restart_is_named(remuda: Commands) -> None:
+    usage = EXIT_CODES["INVALID_OPTIONS"]
+    assert "no session given" in remuda.refused("resume", code=usage)
+    assert "do not go with --all" in remuda.refused("resume", "--all", "x", code=usage)
+    assert "'nix' not found" in remuda.refused("resume", "nix", code=EXIT_CODES["NO_SESSION"])
+    remuda("start", "x", "--restart", "sometimes", "--", "true", code=usage)
+    with pytest.raises(InvalidOptions, match="restart must be one of never, on-crash, always"):
+        Session.start("x", ["true"], restart="sometimes", folder=remuda.sessions)  # type: ignore[arg-type]
+    assert remuda("resume", "--all").out == "no session to bring back\n"
+
+
+def test_kill_of_an_ended_session_ends_its_restart(remuda: Commands) -> None:
+    runs = begin(remuda, "s", "always", "0")
+    until(lambda: record(remuda, "s").ended_at, "the end")
+    assert "kept: s, which will be restarted" in remuda("clean", "--older-than", "1", "--force").out
+    assert remuda("kill", "s").out == "s not restarted\n"
+    assert remuda("resume", "--all").out == "no session to bring back\n"
+    assert "has ended" in remuda.refused("kill", "s", code=EXIT_CODES["SESSION_DEAD"])
+    assert count(runs) == 1
+    other = begin(remuda, "t", "always", "0")
+    until(lambda: record(remuda, "t").ended_at, "the end")
+    assert Session("t", folder=remuda.sessions).kill() is None
+    assert remuda("resume", "--all").out == "no session to bring back\n"
+    assert count(other) == 1
+
+
+@pytest.mark.soak  # an agent without a terminal gets 10 s to end by itself
+def test_program_that_outlived_its_keeper_is_ended_before_its_session_comes_back(remuda: Commands) -> None:
+    runs = remuda.home / "runs"
+    stubborn = f"import signal\nsignal.signal(1, signal.SIG_IGN)\n{COUNTED}"
+    remuda.start("s", "--restart", "on-crash", "--", sys.executable, "-c", stubborn, str(runs), "wait")
+    until(runs.exists, "the program")
+    program = Process(int(runs.read_text()))
+    remuda.kill_keeper("s")
+    assert "resumed s" in remuda("resume", "--all").out
+    assert program.ended()
+    program.close()
+    until(lambda: count(runs) == 2, "the second run")
+    remuda("kill", "s")
