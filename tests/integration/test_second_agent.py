@@ -231,6 +231,13 @@ def test_wrong_secret_is_not_let_in(called: Corral) -> None:
     assert asyncio.run(knock()) == b""
 
 
+def test_server_that_ends_for_a_reason_that_passes_is_started_again(called: Corral) -> None:
+    stuck = called.home / "stuck"
+    stuck.touch()
+    assert answer(called.start().send("hello")) == "MUSTANG#1 to: hello"
+    assert not stuck.exists()
+
+
 def test_server_that_does_not_start_is_the_error_of_the_start(remuda: Commands) -> None:
     done = remuda("start", "x", "--detach", "--agent", "mustang", env={"MUSTANG_HOME": "/proc/none"}, code=1)
     assert "the agent's server ended while it started: " in done.err

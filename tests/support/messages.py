@@ -32,9 +32,9 @@ class Post:
         """Put it, and follow it to its end."""
         return self.ended(self.put(prompt, **options))
 
-    def ended(self, message: str, timeout: float = PATIENCE) -> Trace:
+    def ended(self, message: str, timeout: float | None = None) -> Trace:
         try:
-            *_, last = follow(self.folder, message, timeout)
+            *_, last = follow(self.folder, message, PATIENCE if timeout is None else timeout)
         except WaitTimeout as error:
             held = self.client.describe()["delivery"]["held"]
             raise WaitTimeout(f"{error}; held: {held!r}; on the screen: {self.lines()}") from error

@@ -40,6 +40,12 @@ def _copilot() -> Agent:
     return CopilotAgent()
 
 
+def _opencode() -> Agent:
+    from .opencode.agent import OpencodeAgent
+
+    return OpencodeAgent()
+
+
 def _plain(name: str) -> Callable[[], Agent]:
     def make() -> Agent:
         from .plain import PlainAgent
@@ -52,6 +58,7 @@ def _plain(name: str) -> Callable[[], Agent]:
 _AGENTS: dict[str, Callable[[], Agent]] = {
     "claude": _claude,
     "copilot": _copilot,
+    "opencode": _opencode,
     "simple": _plain("simple"),
     "none": _plain("none"),
     "demo": _demo,

@@ -108,6 +108,8 @@ class CallTransport(Protocol):
     kind: Literal["call"]
     start_timeout: float
     """Seconds that the companion may take until it listens."""
+    edits_input: bool
+    """Whether a permission can be allowed with another input than was requested."""
 
     def companion(self, context: LaunchContext) -> Companion | None:
         """Return the process to start; None if the agent serves calls itself.
@@ -118,6 +120,9 @@ class CallTransport(Protocol):
 
     def find_address(self, context: LaunchContext, output: str) -> str | None:
         """Return where it listens, once it does. `output` is what the companion has printed so far."""
+
+    def may_start_again(self, output: str) -> bool:
+        """Return whether to start a companion again that ended while it started, with this output."""
 
     def channel(self, address: CallAddress) -> CallChannel:
         """Return a channel that is not connected yet."""

@@ -68,6 +68,10 @@ class CallLink:
     def connected(self) -> bool:
         return self._channel is not None
 
+    @property
+    def edits_input(self) -> bool:
+        return self._transport.edits_input
+
     # ── calls ──
 
     def _connected(self) -> CallChannel:

@@ -96,7 +96,10 @@ class CompanionProcess:
         self.started = start_ticks(self.pid) or ""
 
     def poll(self) -> CallAddress | None:
-        """Return its address once it listens. Raises `SpawnFailed` if it has ended."""
+        """Return its address once it listens. Raises `SpawnFailed` if it has ended.
+
+        One that ended for a reason that passes is started again, as often as the caller's time allows.
+        """
         self.read()
         url = self._transport.find_address(self._context, self._output.decode(errors="replace"))
         if url is not None:
@@ -105,6 +108,9 @@ class CompanionProcess:
             return address
         if self.pid and not self.is_alive():
             self.read()
+            if self._transport.may_start_again(self._output.decode(errors="replace")):
+                self.spawn()
+                return None
             raise SpawnFailed(f"the agent's server ended while it started{self._last_words()}")
         return None
 

@@ -24,7 +24,7 @@ from remuda.agents.events import Report
 from remuda.agents.permission import PermissionDecision, PermissionRequest
 from remuda.agents.timing import make_classifier
 from remuda.agents.unattended import DenyPermission, Halt, Unattended
-from remuda.errors import RemudaError
+from remuda.errors import InvalidOptions, RemudaError
 from remuda.proctree import start_ticks
 from remuda.terminal.screen import open_screen, unavailable_reason
 
@@ -192,10 +192,20 @@ class Keeper:
         if not self._spec.asks or self._observation is None:
             return
         if self._link is not None:
-            self._asks = Asks(CallDecision, session.tell_whole, time.time)
+            self._asks = Asks(self._call_decision, session.tell_whole, time.time)
         elif self._channel is not None:
             self._asks = Asks(self._channel.decide, session.tell_whole, time.time)
             self._observation.report_listeners.append(self._asks.take)
+
+    def _call_decision(self, request: PermissionRequest, decision: PermissionDecision) -> CallDecision:
+        """Return a decision for a call. Raises `InvalidOptions` for one that the agent cannot take."""
+        assert self._link is not None
+        edited = decision.input is not None and dict(decision.input) != dict(request.input)
+        if edited and request.reason == "permission" and not self._link.edits_input:
+            raise InvalidOptions(
+                f"{self._agent.name} cannot run an edited input", hint="deny it, and say what to change"
+            )
+        return CallDecision(request, decision)
 
     def _last_word(self) -> Callable[[], bool]:
         """Return the check whether a stop is final.

@@ -10,6 +10,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from remuda.agents import DEFAULT_AGENT, find_agent
 from remuda.duration import check_seconds
 from remuda.errors import SpawnFailed, SpawnTimeout, from_code
 from remuda.readable import is_readable
@@ -80,10 +81,22 @@ def start_session(spec: SessionSpec, timeout: float = DEFAULT_START_TIMEOUT) -> 
     return started
 
 
+def default_start_timeout(agent: str) -> float:
+    """Return how long a session of this agent may take to start: longer if its server is started first."""
+    if agent == DEFAULT_AGENT:  # it has none, and a short command does not load it
+        return DEFAULT_START_TIMEOUT
+    prompts = find_agent(agent).prompts
+    if prompts is None or prompts.transport.kind != "call":
+        return DEFAULT_START_TIMEOUT
+    return DEFAULT_START_TIMEOUT + prompts.transport.start_timeout
+
+
 def _start(spec: SessionSpec, timeout: float, *, lifeline: int | None) -> tuple[Started, int]:
     """Start a keeper, and return it with the socket of its report."""
     spec.check()
     timeout = min(check_seconds("timeout", timeout), _LONGEST_START)
+    if timeout == DEFAULT_START_TIMEOUT:
+        timeout = default_start_timeout(spec.agent)
     # Not a pipe: by a shutdown the keeper sees that we gave up, and we still see its end.
     ours, theirs = socket.socketpair()
     passed = (theirs.fileno(),) if lifeline is None else (theirs.fileno(), lifeline)

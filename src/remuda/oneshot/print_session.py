@@ -101,10 +101,11 @@ class CallSession:
 
     def started(self) -> None:
         """Wait until it runs. Raises what a start can raise."""
-        from remuda.keeper.start import hear_from, start_attended
+        from remuda.keeper.start import default_start_timeout, hear_from, start_attended
 
         if self._waiting is not None:
-            attended = hear_from(self._waiting, self.name)
+            limit = default_start_timeout(self._specification["agent"])
+            attended = hear_from(self._waiting, self.name, limit)
         else:
             from remuda.keeper.spec import SessionSpec
 

@@ -44,6 +44,7 @@ _ASIDE = "(kept aside) "
 class StableTransport:
     kind: Literal["call"] = "call"
     start_timeout = 20.0
+    edits_input = True
 
     def companion(self, context: LaunchContext) -> Companion:
         trail = context.conversation.get("session_id")
@@ -52,6 +53,9 @@ class StableTransport:
 
     def find_address(self, context: LaunchContext, output: str) -> str | None:
         return _socket(context) if "stable open at " in output else None
+
+    def may_start_again(self, output: str) -> bool:
+        return "the gate is stuck" in output
 
     def channel(self, address: CallAddress) -> StableChannel:
         return StableChannel(address)

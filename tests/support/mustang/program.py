@@ -415,6 +415,10 @@ def main():
     words = dict(zip(sys.argv[2::2], sys.argv[3::2], strict=True))
     home = os.environ["MUSTANG_HOME"]
     if sys.argv[1] == "stable":
+        stuck = Path(home, "stuck")
+        if stuck.exists():
+            stuck.unlink()
+            sys.exit("the gate is stuck")
         stable = Stable(home, os.environ["MUSTANG_SECRET"], words.get("--trail"))
         asyncio.run(stable.serve(words["--at"]))
     elif sys.argv[1] == "ride":

@@ -1,0 +1,97 @@
+"""The real opencode by the commands: start, resume, print, ask, and the pool."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from remuda import Client
+from remuda.pool.types import Allow, Decision, PermissionRequest
+from support.commands import Commands
+from support.keeper import until
+from support.opencode import PATIENCE, Opencode, bash
+
+pytestmark = pytest.mark.real
+
+
+def test_session_is_recognised_resumed_with_its_conversation_and_printed(
+    opencode: Opencode, remuda: Commands
+) -> None:
+    env, cwd = opencode.env, opencode.project
+    remuda("start", "work", "--detach", "--", "opencode", env=env, cwd=cwd)
+    assert "to: hello" in remuda("send", "work", "hello", "--wait", env=env).out
+    before = json.loads(remuda("show", "work", "--json", env=env).out)
+    assert before["agent"] == "opencode"
+    remuda("kill", "work", env=env)
+    remuda("start", "work", "--resume", "--detach", env=env, cwd=cwd)
+    assert "to: again" in remuda("send", "work", "again", "--wait", env=env).out
+    after = json.loads(remuda("show", "work", "--json", env=env).out)
+    assert after["conversation"]["session_id"] == before["conversation"]["session_id"]
+    assert [text for _, text in opencode.model.requests[-1].texts if "hello" in text]
+    decide_from_the_queue(remuda, env)
+    assert (opencode.project / "approved").exists()
+    remuda("kill", "work", env=env)
+    gone = remuda("start", "x", "--detach", "--", "opencode", "-s", "ses_none", env=env, cwd=cwd, code=1)
+    assert "opencode has no conversation 'ses_none'" in gone.err
+    refused = remuda("start", "x", "--detach", "--", "opencode", "--fork", env=env, cwd=cwd, code=2)
+    assert "a session of opencode cannot take '--fork'" in refused.err
+
+
+def decide_from_the_queue(remuda: Commands, env: dict[str, str]) -> None:
+    """With a boss that starts after the session."""
+    env = {**env, "TMUX_TMPDIR": str(remuda.home)}
+    remuda("up", "--detach", "--port", "0", env=env)
+    try:
+        message = remuda("send", "work", bash("touch approved"), env=env).out.split()[0]
+        until(lambda: '"permission"' in remuda("queue", "--json", env=env).out, "the request")
+        (item,) = json.loads(remuda("queue", "--json", env=env).out)["items"]
+        assert (item["session"]["agent"], item["reason"]) == ("opencode", "permission")
+        assert "touch approved" in json.dumps(item)
+        remuda("approve", "work", "--yes", env=env)
+        until(lambda: "tool_result" in remuda("queue", "--json", env=env).out, f"the answer to {message}")
+        used = json.loads(remuda("usage", "--json", env=env).out)
+        assert used
+    finally:
+        remuda("down", "--force", env=env)
+
+
+def test_print_answers_denies_and_reports_errors(opencode: Opencode, remuda: Commands) -> None:
+    env, cwd = opencode.env, opencode.project
+    asked = ["print", "--agent", "opencode", "--output-format", "json"]
+    done = json.loads(remuda(*asked, bash("echo x > denied"), env=env, cwd=cwd).out)
+    assert done["is_error"] is False
+    assert "rejected permission" in done["result"]
+    assert done["usage"]["output_tokens"] == 14
+    assert not (cwd / "denied").exists()
+    assert "broken" in remuda("print", "--agent", "opencode", "err 400 broken", env=env, cwd=cwd, code=1).out
+
+
+def test_pool_serves_requests_in_conversations_of_their_own(
+    opencode: Opencode, home: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in opencode.env.items():
+        monkeypatch.setenv(name, value)
+    asked: list[PermissionRequest] = []
+
+    async def decide(request: PermissionRequest) -> Decision:
+        asked.append(request)
+        return Allow()
+
+    async def work() -> list[tuple[str, str | None, str | None]]:
+        async with Client(
+            agent="opencode", pool_size=1, permissions=decide, spawn_timeout=PATIENCE
+        ) as client:
+            prompts = ["my secret is 4711", "what is it?", bash("echo pooled")]
+            replies = [await client.run(prompt, cwd=str(opencode.project)) for prompt in prompts]
+            return [(reply.text, reply.conversation_id, reply.session_id) for reply in replies]
+
+    replies = asyncio.run(work())
+    assert len({conversation for _, conversation, _ in replies}) == 3
+    assert len({worker for _, _, worker in replies}) == 1
+    assert replies[1][0].endswith("to: what is it?")
+    bodies = [json.dumps(request.body) for request in opencode.model.requests]
+    first = max(at for at, body in enumerate(bodies) if "what is it?" not in body and "4711" in body)
+    assert not [body for body in bodies[first + 1 :] if "4711" in body]
+    assert [(one.tool, one.input["command"]) for one in asked] == [("bash", "echo pooled")]

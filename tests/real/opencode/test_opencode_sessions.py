@@ -1,0 +1,122 @@
+"""The real opencode in a session: receipts, states, interrupts, permissions, and what is not safe.
+
+A start takes some seconds, so that a test shows much on one session.
+"""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from remuda.errors import InvalidOptions
+from support.delivery import answer, attempts
+from support.keeper import Start, event_named, until
+from support.messages import CHAIN, stages, step
+from support.opencode import PATIENCE, QUESTION, Opencode, bash, screen, server_of
+
+pytestmark = pytest.mark.real
+
+
+def test_message_chain_draft_human_turn_interrupt_and_errors(opencode: Opencode, start: Start) -> None:
+    post = opencode.start(start, draft_patience=1.0)
+    post.watcher.until("idle")
+    text = "hello\n  and\tmore /help !ls @x \x1b[201~ "
+    found = post.send(text)
+    assert stages(found) == CHAIN
+    assert answer(found).startswith("REPLY#")
+    assert opencode.prompts() == [text]
+    assert step(found, "written")["transport"] == "call"
+    assert step(found, "submitted")["prompt_id"] == step(found, "ended")["prompt_id"]
+    assert step(found, "ended")["usage"]["output_tokens"] == 7
+    assert "degraded" not in step(found, "ended")
+    until(lambda: "hello" in screen(post), "the turn in the terminal")
+
+    # A draft stays, and a turn of a human and ours do not mix.
+    post.watcher.press(b"half a thought")
+    until(lambda: "half a thought" in screen(post), "the draft")
+    assert answer(post.send("with a draft")).endswith("to: with a draft")
+    until(lambda: "┃  half a thought" in screen(post), "the draft again")
+    post.watcher.press(b"\x15SLOW 1 human\r")
+    opencode.model.wait_for(lambda request: request.prompt == "SLOW 1 human", PATIENCE)
+    assert answer(post.send("after the human")).endswith("to: after the human")
+    assert opencode.prompts()[1:] == ["with a draft", "SLOW 1 human", "after the human"]
+
+    # An interrupt on request, and the next message.
+    message = post.put("SLOW 60 stop me")
+    post.reached(message, "recorded")
+    opencode.model.wait_for("SLOW 60 stop me", PATIENCE)
+    post.client.request("interrupt", id=message)
+    found = post.ended(message)
+    assert (step(found, "ended")["end"], found.reason) == ("interrupted", "interrupted on request")
+    # Hazard 1: after a turn that failed, the next prompt comes at once.
+    first, second = post.put("err 400 broken"), post.put("right after it")
+    failed = post.ended(first)
+    assert (step(failed, "ended")["end"], step(failed, "ended")["failure"]) == ("failed", "invalid_request")
+    assert failed.reason == "broken"
+    assert answer(post.ended(second)).endswith("to: right after it")
+    # Hazard 5: opencode would try for long. The message is given back and tried later.
+    message = post.put("err 429 90 limited")
+    post.watcher.until("limited")
+    found = post.reached(message, "nacked")
+    assert step(found, "ended")["failure"] == "rate_limited"
+    assert post.kept.complaints() == []
+
+
+def test_permissions_and_questions_are_answered_from_both_sides(opencode: Opencode, start: Start) -> None:
+    post = opencode.start(start)
+    post.client.request("watch")
+    post.watcher.until("idle")
+
+    message = post.put(bash("echo allowed > a"))
+    ask = event_named(post.client, "ask", tool="bash")
+    assert ask["input"]["command"] == "echo allowed > a"
+    until(lambda: "Permission required" in screen(post), "the dialog")
+    with pytest.raises(InvalidOptions, match="opencode cannot run an edited input"):
+        post.client.request("answer", id=ask["id"], behavior="allow", input={"command": "echo other > a"})
+    post.client.request("answer", id=ask["id"], behavior="allow")
+    assert "tool_result" in answer(post.ended(message))
+    assert (opencode.project / "a").read_text() == "allowed\n"
+    until(lambda: "Permission required" not in screen(post), "a closed dialog")
+
+    message = post.put(bash("echo denied > b"))
+    ask = event_named(post.client, "ask", tool="bash")
+    post.client.request("answer", id=ask["id"], behavior="deny", message="not that one")
+    assert "rejected permission" in answer(post.ended(message))
+    assert not (opencode.project / "b").exists()
+
+    # At the terminal: the first row allows once. A message waits meanwhile.
+    message = post.put(bash("echo typed > c"))
+    ask = event_named(post.client, "ask", tool="bash")
+    until(lambda: "Permission required" in screen(post), "the dialog")
+    waiting = post.put("not into the dialog")
+    post.watcher.press(b"\r")
+    assert event_named(post.client, "ask_ended")["id"] == ask["id"]
+    assert "tool_result" in answer(post.ended(message))
+    assert answer(post.ended(waiting)).endswith("to: not into the dialog")
+    assert (opencode.project / "c").read_text() == "typed\n"
+
+    message = post.put(QUESTION)
+    ask = event_named(post.client, "ask", reason="question")
+    post.watcher.until("waiting_answer")
+    answers = {"Which color?": "Blue"}
+    post.client.request("answer", id=ask["id"], behavior="allow", input={**ask["input"], "answers": answers})
+    assert "Blue" in answer(post.ended(message)) or "Blue" in str(opencode.model.requests[-1].body)
+    assert post.kept.complaints() == []
+
+
+def test_server_that_dies_in_a_turn_is_started_again(opencode: Opencode, start: Start) -> None:
+    post = opencode.start(start)
+    assert answer(post.send("one")).endswith("to: one")
+    message = post.put("SLOW 60 cut")
+    post.reached(message, "recorded")
+    opencode.model.wait_for("SLOW 60 cut", PATIENCE)
+    server = server_of(post)
+    server.signal(signal.SIGKILL)
+    found = post.ended(message)
+    assert step(found, "ended")["end"] == "interrupted"
+    server.close()
+    found = post.send("two")
+    assert (answer(found).endswith("to: two"), attempts(found)) == (True, [1])
+    assert opencode.prompts() == ["one", "SLOW 60 cut", "two"]
+    until(lambda: "REPLY" in screen(post) and "two" in screen(post), "the new turn in the terminal")

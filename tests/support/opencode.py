@@ -1,0 +1,84 @@
+"""The real opencode under test: a home of its own, the loopback model, and sessions around it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from remuda.keeper.environment import session_environment
+from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.real_cli.opencode import OpencodeCli
+from support.keeper import Process, Start, until
+from support.messages import Post
+from support.real_sessions import tool
+
+PATIENCE = 150.0
+QUESTION = tool(
+    "question",
+    questions=[
+        {
+            "question": "Which color?",
+            "header": "Color",
+            "options": [{"label": "Red", "description": "r"}, {"label": "Blue", "description": "b"}],
+        }
+    ],
+)
+
+
+def bash(command: str) -> str:
+    """A prompt that lets the agent run a command."""
+    return tool("bash", command=command, description="run it")
+
+
+class Opencode(OpencodeCli):
+    """The binary, and sessions of it on a loopback model."""
+
+    def __init__(self, folder: Path, model: LoopbackModel, **settings: Any) -> None:
+        super().__init__(folder, model.url, **settings)
+        self.model = model
+        self.env |= {name: value for name, value in os.environ.items() if name == "REMUDA_TEST_RUN"}
+
+    def start(self, start: Start, name: str = "o", *flags: str, **more: Any) -> Post:
+        """A session, once its composer is drawn."""
+        env = session_environment({**self.env, **more.pop("env", {})}, name, "HEIMDALL_SESSION_ID", {})
+        given: dict[str, Any] = {"agent": "opencode", "cols": 100, "rows": 30, "asks": True, **more}
+        argv = [str(self.binary), *flags]
+        post = Post(start(name, argv, cwd=str(self.project), env=env, **given))
+        until(lambda: "ctrl+p commands" in screen(post), "its composer")
+        return post
+
+    def prompts(self) -> list[str]:
+        """Every prompt that reached the model, in order. opencode asks for titles without tools."""
+        return [
+            request.prompt
+            for request in self.model.requests
+            if request.is_message and request.tools and isinstance(request.said, str)
+        ]
+
+
+@contextmanager
+def opencode_bench(model: LoopbackModel, **settings: Any) -> Iterator[Opencode]:
+    folder = Path(tempfile.mkdtemp(prefix="rmd-oc-", dir="/tmp"))
+    try:
+        yield Opencode(folder / "bench", model, **settings)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def screen(post: Post) -> str:
+    return "\n".join(post.lines())
+
+
+def server_of(post: Post) -> Process:
+    return Process(int(record_of(post)["companion_pid"]))
+
+
+def record_of(post: Post) -> Mapping[str, Any]:
+    record: Mapping[str, Any] = json.loads(post.kept.paths.record.read_text())
+    return record
