@@ -91,6 +91,22 @@ def test_everything_is_reached_with_the_keyboard_alone(bench: PageBench) -> None
     expect(page.get_by_role("tab", name="Messages")).to_be_focused()
 
 
+def test_a_key_pressed_the_moment_a_view_is_drawn_is_taken(bench: PageBench) -> None:
+    bench.agent("work")
+    page = bench.open()
+    live(page)
+    page.evaluate(
+        """new MutationObserver((_, watcher) => {
+            if (!document.querySelector('.agent')) return;
+            watcher.disconnect();
+            document.body.dispatchEvent(new KeyboardEvent('keydown', { key: 'j', bubbles: true }));
+        }).observe(document.getElementById('page'), { childList: true, subtree: true })"""
+    )
+    page.keyboard.press("g")
+    page.keyboard.press("2")
+    expect(page.get_by_role("link", name="work")).to_be_focused()
+
+
 def test_new_item_is_announced(bench: PageBench) -> None:
     post = bench.agent("work")
     page = bench.open()

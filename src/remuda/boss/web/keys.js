@@ -1,5 +1,5 @@
 // The table of keys, which the dashboard and the popup share.
-import { html, signal, useEffect, useRef } from './lib.js';
+import { html, signal, useEffect, useLayoutEffect, useRef } from './lib.js';
 
 let table = [];
 const actions = new Map();
@@ -32,7 +32,8 @@ function isLeftOver(event) {
 export function useKeys(act) {
   const latest = useRef(act);
   latest.current = act;
-  useEffect(() => {
+  // Not useEffect, which runs after the browser has drawn: a key pressed before that would be lost.
+  useLayoutEffect(() => {
     const listen = (event) => {
       if (isLeftOver(event) || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
       if (event.key === 'Enter' && event.target.closest?.('button, a, summary')) return;

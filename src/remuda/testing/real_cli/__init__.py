@@ -2,8 +2,8 @@
 
 ``python -m remuda.testing.real_cli fetch`` brings the pinned Claude Code into the user's cache, once; where
 names follow, those versions of it or those other agents instead.
-:class:`RealCli` then gives Claude Code a HOME and a project of its own, and nothing of the caller's environment
-but PATH.
+:class:`RealCli` then gives Claude Code a HOME and a project of its own. Of the caller's environment it gets
+nothing but PATH.
 The binaries are others' property: the user who runs the tests downloads them; we ship none.
 """
 

@@ -1,4 +1,4 @@
-"""``python -m remuda.testing.real_cli fetch [VERSION|AGENT…]``: one line on each, or exit 1 with the reason."""
+"""``python -m remuda.testing.real_cli fetch [VERSION|AGENT…]``: a line on each, or the reason and exit 1."""
 
 from __future__ import annotations
 
