@@ -186,10 +186,18 @@ class Keeper:
         if not self._spec.asks or self._observation is None:
             return
         if self._link is not None:
-            self._asks = Asks(CallDecision, session.tell_whole, time.time)
+            self._asks = Asks(self._call_decision, session.tell_whole, time.time)
         elif self._channel is not None:
             self._asks = Asks(self._channel.decide, session.tell_whole, time.time)
             self._observation.report_listeners.append(self._asks.take)
+
+    def _call_decision(self, request: PermissionRequest, decision: PermissionDecision) -> CallDecision:
+        """Return what the agent is called with. Raises `InvalidOptions` if it cannot take such a decision."""
+        prompts = self._agent.prompts
+        # Agents of other packages may not know such a name.
+        if (check := getattr(prompts and prompts.transport, "check_decision", None)) is not None:
+            check(request, decision)
+        return CallDecision(request, decision)
 
     def _last_word(self) -> Callable[[], bool]:
         """Return the check whether a stop is final.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -321,6 +322,7 @@ async def _terminal_connected(path: str) -> None:
     The server reports itself to its service by the name of the client that was first. That is the terminal's,
     as without us.
     """
+    path = os.path.realpath(path)  # the server makes a link to its socket
     deadline = asyncio.get_running_loop().time() + _TERMINAL_PATIENCE
     table = Path("/proc/net/unix")
     while table.exists() and asyncio.get_running_loop().time() < deadline:

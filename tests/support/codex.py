@@ -1,0 +1,44 @@
+"""The real codex under test: sessions of it, and what it is asked."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from remuda.keeper.environment import session_environment
+from remuda.testing.real_cli.codex import RealCodex
+from support.keeper import Start, until
+from support.messages import Post
+
+
+def keep(start: Start, cli: RealCodex, *words: str, name: str = "c", **more: Any) -> Post:
+    """codex in a session; `env` is laid over the bench's own, the rest is the spec's."""
+    env = session_environment({**cli.env, **more.pop("env", {})}, name, "HEIMDALL_SESSION_ID", {})
+    given: dict[str, Any] = {"agent": "codex", "cols": 120, "rows": 40, "asks": True, **more}
+    return Post(start(name, cli.argv(*words), cwd=str(cli.project), env=env, **given))
+
+
+def escalated(command: str) -> str:
+    """A prompt that lets codex ask whether it may run a command outside its sandbox."""
+    given = {"cmd": command, "sandbox_permissions": "require_escalated", "justification": "it must"}
+    return f"TOOL {json.dumps({'name': 'exec_command', 'input': given})}"
+
+
+def press_until_gone(post: Post, keys: bytes, text: str) -> None:
+    """Answer a dialog as a user does: again, if it is still there a moment later.
+
+    codex drops keys that come while it draws the dialog.
+    """
+    pressed = 0.0
+
+    def is_gone() -> bool:
+        nonlocal pressed
+        if not any(text in line for line in post.lines()):
+            return True
+        if time.monotonic() > pressed + 1.0:
+            post.watcher.press(keys)
+            pressed = time.monotonic()
+        return False
+
+    until(is_gone, f"the end of the dialog {text!r}")
