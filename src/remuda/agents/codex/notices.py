@@ -329,7 +329,7 @@ class ThreadReader:
             resets_at = self._resets_at if kind is Failure.RATE_LIMITED else None
             wait = None if resets_at is None else max(1.0, resets_at - finite(turn.get("completedAt")))
             return [TurnFailed(kind, str(error.get("message", "")), turn_id, wait, resets_at)]
-        return [TurnInterrupted(turn_id)]
+        return [TurnInterrupted(turn_id, died=was_cut(turn))]
 
     def _take_limits(self, limits: Document) -> None:
         """Keep when the window ends that is used up."""

@@ -1,8 +1,9 @@
-"""Turns a reply into the Responses API's bytes, which codex speaks: a stream of events, or an error. No I/O."""
+"""Turns a reply into the Responses API's bytes, which codex speaks: a stream of events, or an error."""
 
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -104,7 +105,7 @@ def responses_error(fail: Fail) -> dict[str, Any]:
     """Return the API's JSON for an error. The wait of a usage limit is in the body, not in a header."""
     error: dict[str, Any] = {"type": fail.kind, "code": fail.kind, "message": fail.message}
     if (wait := fail.headers.get("retry-after")) is not None:
-        error["resets_in_seconds"] = int(float(wait))
+        error["resets_at"] = int(time.time() + float(wait))
     return {"error": error}
 
 
