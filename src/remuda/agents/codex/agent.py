@@ -7,10 +7,12 @@ from functools import cached_property
 from pathlib import Path
 
 from remuda.agents.base import Launch, LaunchContext
+from remuda.agents.headless import Headless
 from remuda.agents.observer import EventObserver
 from remuda.agents.plain import PlainAgent
 from remuda.agents.prompting import PromptProtocol
 from remuda.agents.sources import AgentSources
+from remuda.agents.warm import WarmAgent
 
 from . import launch
 from .prompting import CodexPrompts
@@ -31,6 +33,18 @@ class CodexAgent(PlainAgent):
         from .sources import CodexSources
 
         return CodexSources()
+
+    @property
+    def headless(self) -> Headless | None:  # type: ignore[override]
+        from .headless import CodexHeadless
+
+        return CodexHeadless()
+
+    @property
+    def warm(self) -> WarmAgent | None:  # type: ignore[override]
+        from .warm import CodexWarm
+
+        return CodexWarm()
 
     def launch(self, context: LaunchContext) -> Launch:
         return launch.launch(context)

@@ -30,6 +30,9 @@ class RealCodex:
         self.binary = binary_of("codex")
         self.home = self._made("home")
         self.project = self._made("project")
+        for name in ("refs", "objects"):  # `codex exec` runs only in a repository, unless it is told to
+            (self.project / ".git" / name).mkdir(parents=True)
+        (self.project / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
         self.env = {
             "PATH": f"{self._program_folder()}:{os.environ.get('PATH', os.defpath)}",
             "HOME": str(self.home),
