@@ -16,7 +16,9 @@ def keep(start: Start, cli: RealCodex, *words: str, name: str = "c", **more: Any
     """codex in a session; `env` is laid over the bench's own, the rest is the spec's."""
     env = session_environment({**cli.env, **more.pop("env", {})}, name, "HEIMDALL_SESSION_ID", {})
     given: dict[str, Any] = {"agent": "codex", "cols": 120, "rows": 40, "asks": True, **more}
-    return Post(start(name, cli.argv(*words), cwd=str(cli.project), env=env, **given))
+    kept = start(name, cli.argv(*words), cwd=str(cli.project), env=env, **given)
+    cli.sockets.add(kept.paths.scratch / "s")
+    return Post(kept)
 
 
 def escalated(command: str) -> str:

@@ -109,9 +109,13 @@ def test_nothing_of_a_request_is_in_the_next_and_no_setting_stays(
     async def steps() -> None:
         settings: dict[str, Any] = {"agent": "codex", "env": codex.env, "inherit_env": False}
         async with Client(**settings, cwd=str(codex.project)) as client:
-            for n, more in enumerate(
-                [{}, {"model": "another-model"}, {"append_system_prompt": "SECRET-in-system"}, {"cwd": str(other)}]
-            ):
+            options: list[dict[str, Any]] = [
+                {},
+                {"model": "another-model"},
+                {"append_system_prompt": "SECRET-in-system"},
+                {"cwd": str(other)},
+            ]
+            for n, more in enumerate(options):
                 result = await client.run(f"SECRET-{n}", **more)
                 assert result.text == f"REPLY#1 to: SECRET-{n}"
             await client.run("RUNBASH echo SECRET-of-a-tool")

@@ -19,7 +19,11 @@ pytestmark = pytest.mark.real
 def kill(post: Post, *names: str) -> None:
     """Kill processes of a session outright. The server ends with its keeper, by itself."""
     record = json.loads(post.kept.paths.record.read_text())
-    pids = {"keeper": post.kept.keeper_pid, "server": record["companion_pid"], "terminal": record["child_pid"]}
+    pids = {
+        "keeper": post.kept.keeper_pid,
+        "server": record["companion_pid"],
+        "terminal": record["child_pid"],
+    }
     held = {name: Process(pids[name]) for name in ({*names} | ({"server"} if "keeper" in names else set()))}
     for name in names:
         held[name].signal(signal.SIGKILL)

@@ -44,7 +44,17 @@ def test_turn_with_a_permission_is_decided_here_or_at_the_terminal(
     assert stages(post.ended(message)) == CHAIN
     watcher.until("idle", source="hook")
     assert made.exists()
-    assert watcher.states() == ["idle", "thinking", "streaming", "tool_use", "waiting_permission", "tool_use", "thinking", "streaming", "idle"]
+    assert watcher.states() == [
+        "idle",
+        "thinking",
+        "streaming",
+        "tool_use",
+        "waiting_permission",
+        "tool_use",
+        "thinking",
+        "streaming",
+        "idle",
+    ]
 
     message = post.put(escalated(f"touch {made}2"))
     asked = event_named(client, "ask", tool="Bash")

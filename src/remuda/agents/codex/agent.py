@@ -1,4 +1,4 @@
-"""codex behind the protocols of `remuda.agents`."""
+"""Implements the protocols of `remuda.agents` for codex."""
 
 from __future__ import annotations
 

@@ -36,9 +36,9 @@ def _answers(question: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]
 
 def check_decision(request: PermissionRequest, decision: PermissionDecision) -> None:
     """Raise `InvalidOptions` for a decision that codex cannot take."""
-    if request.reason != "question" and decision.input is not None:
-        if dict(decision.input) != dict(request.input):
-            raise InvalidOptions("codex cannot run an edited command: allow it as it is, or deny it")
+    edited = decision.input is not None and dict(decision.input) != dict(request.input)
+    if edited and request.reason != "question":
+        raise InvalidOptions("codex cannot run an edited command: allow it as it is, or deny it")
 
 
 class CodexPermissions:

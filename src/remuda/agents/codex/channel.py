@@ -172,7 +172,9 @@ class CodexChannel:
                 return
         loaded = (await self._peer.call("thread/loaded/list")).get("data")
         ids = [one for one in loaded if isinstance(one, str)] if isinstance(loaded, list) else []
-        threads = [as_object((await self._peer.call("thread/read", threadId=one)).get("thread")) for one in ids]
+        threads = [
+            as_object((await self._peer.call("thread/read", threadId=one)).get("thread")) for one in ids
+        ]
         found = [one for one in threads if is_conversation(one)]
         if found:
             newest = max(found, key=lambda one: (one.get("id") == known, str(one.get("id"))))
@@ -322,11 +324,17 @@ async def _terminal_connected(path: str) -> None:
     The server reports itself to its service by the name of the client that was first. That is the terminal's,
     as without us.
     """
-    path = os.path.realpath(path)  # the server makes a link to its socket
     deadline = asyncio.get_running_loop().time() + _TERMINAL_PATIENCE
-    table = Path("/proc/net/unix")
-    while table.exists() and asyncio.get_running_loop().time() < deadline:
-        rows = [line.split() for line in table.read_text(errors="replace").splitlines()]
-        if any(row[-1] == path and row[5] == "03" for row in rows if len(row) == 8):
-            return
+    while asyncio.get_running_loop().time() < deadline and not _has_client(path):  # noqa: ASYNC110
         await asyncio.sleep(_LOOK_INTERVAL)
+
+
+def _has_client(path: str) -> bool:
+    """Return whether anyone is connected to a socket; True where the system does not say."""
+    path = os.path.realpath(path)  # the server makes a link to its socket
+    try:
+        lines = Path("/proc/net/unix").read_text(errors="replace").splitlines()
+    except OSError:
+        return True
+    rows = [line.split() for line in lines]
+    return any(row[-1] == path and row[5] == "03" for row in rows if len(row) == 8)

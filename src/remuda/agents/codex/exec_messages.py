@@ -111,11 +111,16 @@ class ExecReader:
         tool, given, result = found
         if call not in self._tools:
             self._tools[call] = tool
-            block = {"type": "tool_use", "id": call, "name": tool, "input": given}
-            yield _message("assistant", block, self._session_id)
+            use: Message = {"type": "tool_use", "id": call, "name": tool, "input": given}
+            yield _message("assistant", use, self._session_id)
         if done:
             failed = item.get("status") != "completed"
-            block = {"type": "tool_result", "tool_use_id": call, "content": result, "is_error": failed}
+            block: Message = {
+                "type": "tool_result",
+                "tool_use_id": call,
+                "content": result,
+                "is_error": failed,
+            }
             self._tools.pop(call)
             yield _message("user", block, self._session_id)
 

@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 _NO_TERMINAL = "codex prints without a terminal: remove '--backend terminal'"
 _OURS = ("--output-format", "--verbose", "--help", "--version", "--include-partial-messages")
 _VALUED = (
-    "--config --enable --disable --image --model --local-provider --profile --sandbox --cd --add-dir "
-    "--output-schema --thread-source"
-).split()
+    *("--config", "--enable", "--disable", "--image", "--model", "--local-provider", "--profile"),
+    *("--sandbox", "--cd", "--add-dir", "--output-schema", "--thread-source"),
+)
 _FLAGS = (
-    "--oss --strict-config --approve-for-me --dangerously-bypass-approvals-and-sandbox --worktree "
-    "--dangerously-bypass-hook-trust --skip-git-repo-check --ephemeral --ignore-user-config --ignore-rules"
-).split()
+    *("--oss", "--strict-config", "--approve-for-me", "--dangerously-bypass-approvals-and-sandbox"),
+    *("--dangerously-bypass-hook-trust", "--worktree", "--skip-git-repo-check", "--ephemeral"),
+    *("--ignore-user-config", "--ignore-rules"),
+)
 _ALIASES = {"-c": "--config", "-i": "--image", "-m": "--model", "-p": "--profile", "-s": "--sandbox"}
 FLAGS = PrintFlags(
     terminal={**dict.fromkeys(_OURS, Handling.OURS), **dict.fromkeys([*_VALUED, *_FLAGS], Handling.PASSED)},

@@ -16,16 +16,22 @@ from remuda.errors import InvalidOptions
 from .channel import SCHEME
 
 _VALUED = frozenset(
-    "-c --config --enable --disable -m --model --local-provider -p --profile -s --sandbox -C --cd --add-dir "
-    "-a --ask-for-approval -i --image --remote --remote-auth-token-env".split()
+    [
+        *("-c", "--config", "--enable", "--disable", "-m", "--model", "--local-provider", "-p", "--profile"),
+        *("-s", "--sandbox", "-C", "--cd", "--add-dir", "-a", "--ask-for-approval", "-i", "--image"),
+        *("--remote", "--remote-auth-token-env"),
+    ]
 )
-_SHARED = frozenset("-c --config --enable --disable".split())
+_SHARED = frozenset(["-c", "--config", "--enable", "--disable"])
 """Options that the server needs too."""
 _TERMINAL_COMMANDS = frozenset({"resume", "fork"})
 _OTHER_COMMANDS = frozenset(
-    "agents exec e review login logout mcp plugin app-server remote-control completion update doctor sandbox "
-    "debug apply a queue archive delete migrate-rollouts migrate-nfs-db unarchive cloud exec-server features "
-    "help".split()
+    [
+        *("agents", "exec", "e", "review", "login", "logout", "mcp", "plugin", "app-server"),
+        *("remote-control", "completion", "update", "doctor", "sandbox", "debug", "apply", "a", "queue"),
+        *("archive", "delete", "migrate-rollouts", "migrate-nfs-db", "unarchive", "cloud", "exec-server"),
+        *("features", "help"),
+    ]
 )
 
 
@@ -79,7 +85,13 @@ def read_words(argv: Sequence[str]) -> Words:
             hint="start it with --agent simple, or use 'remuda ask --agent codex'",
         )
     if words.values("--remote", "--remote-auth-token-env"):
-        raise InvalidOptions("--remote cannot be combined with a session: Remuda starts codex's server itself")
+        raise InvalidOptions(
+            "--remote cannot be combined with a session: Remuda starts codex's server itself"
+        )
+    if words.values("-p", "--profile"):
+        raise InvalidOptions(
+            "--profile does not reach codex's server", hint="pass its settings with -c key=value"
+        )
     return words
 
 

@@ -1,7 +1,7 @@
 """The file of a conversation (`rollout-*.jsonl`), as events and for `print`. Pure.
 
-A turn begins with `task_started` and ends with `task_complete` or `turn_aborted`. The end of a failed turn has
-an `error`.
+A turn begins with `task_started` and ends with `task_complete` or `turn_aborted`. A failed turn ends with an
+`error`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,12 @@ def read_past(records: Iterable[Record], prompt: str, since: float) -> Past:
     for record in records:
         payload, at = payload_of(record), date_of(record)
         kind = payload.get("type")
-        if turn is None and prompt_of(payload) == prompt and at is not None and at >= since - _UNCLEAR_SECONDS:
+        if (
+            turn is None
+            and prompt_of(payload) == prompt
+            and at is not None
+            and at >= since - _UNCLEAR_SECONDS
+        ):
             turn = payload.get("turn_id")
         elif turn is not None and payload.get("turn_id") == turn:
             if kind == "task_complete" and not payload.get("error"):

@@ -9,7 +9,9 @@ from remuda.agents.prompting import Choice, Composer, ComposerKind
 
 _MARK = "›"
 _ROW = re.compile(r"^\s*(›)?\s*(\d+)\. (\S.*)$")
-_FOOTER = re.compile(r"^\s*(?:press )?enter (?:to )?(?:confirm|select|continue|submit|proceed)\b", re.IGNORECASE)
+_FOOTER = re.compile(
+    r"^\s*(?:press )?enter (?:to )?(?:confirm|select|continue|submit|proceed)\b", re.IGNORECASE
+)
 _TRUST = "Trust this folder?"
 _TRUST_ROW = "Trust and continue"
 _NUDGE = "Approaching rate limits"
@@ -51,7 +53,7 @@ def read_trust_choice(lines: Sequence[str]) -> Choice | None:
 
 
 def read_composer(lines: Sequence[str], styled: Callable[[int], bytes]) -> Composer:
-    """Return the lowest row with the mark. The suggestion in an empty composer is faint; typed text is not."""
+    """Return the lowest row with the mark. A suggestion in an empty composer is faint, typed text is not."""
     if _has_footer(lines):
         is_nudge = any(_NUDGE in line for line in lines)
         return Composer(ComposerKind.EMPTY if is_nudge else ComposerKind.ABSENT)
@@ -65,7 +67,7 @@ def read_composer(lines: Sequence[str], styled: Callable[[int], bytes]) -> Compo
 
 
 def _is_faint(row: bytes) -> bool:
-    """Whether all that is shown after the mark is faint, but for the cell with the cursor."""
+    """Whether the text after the mark is faint, except for the cell with the cursor."""
     faint, cells = False, []
     position = 0
     while position < len(row):

@@ -97,7 +97,7 @@ class AppServerWorker:
     async def open(self, timeout: float) -> None:
         try:
             async with asyncio.timeout(timeout):
-                while not await self._start():
+                while not await self._start():  # noqa: ASYNC110  # another process is in its way
                     await asyncio.sleep(_START_AGAIN)
         except TimeoutError:
             raise SpawnTimeout(f"codex was not ready within {timeout:g} s: {self._complaint()}") from None
@@ -313,7 +313,7 @@ class _Turn:
         self._denials: list[dict[str, Any]] = []
         self._stopped_by_decision = False
 
-    def translated(self, event: AgentEvent) -> list[SessionEvent]:
+    def translated(self, event: AgentEvent) -> list[SessionEvent]:  # noqa: C901  # one case for each event
         if self._failure is not None:
             raise self._failure
         match event:
@@ -353,7 +353,9 @@ class _Turn:
             self._failure = error
             decision = PermissionDecision(allow=False, message=_FAILED)
         if not decision.allow:
-            self._denials.append({"tool_name": asked.tool, "tool_use_id": asked.id, "tool_input": asked.input})
+            self._denials.append(
+                {"tool_name": asked.tool, "tool_use_id": asked.id, "tool_input": asked.input}
+            )
         self._stopped_by_decision |= decision.interrupt
         await self._worker.decide(event.id, decision)
 

@@ -2,39 +2,47 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-import signal
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
 
-from remuda.proctree import send_signal
-from remuda.testing.offline import is_offline, proxies_closed
+from remuda.testing.offline import closed_proxies, is_offline
 
-from .bench import NetworkReachableError, PlainTerminal, RealCli
+from .bench import RealCli
 from .fetch import binary_of
 
 API_KEY = "sk-remuda-bench-made-up-key-000000000000"
 """Made up; it is only ever sent to loopback."""
 
 
-class RealCodex:
+class RealCodex(RealCli):
     """The pinned codex with a fresh HOME and project below ``folder``, on the model at ``base_url``."""
 
     def __init__(self, folder: Path, base_url: str, *, trust: bool = True) -> None:
-        if not is_offline() and not proxies_closed(os.environ):
-            raise NetworkReachableError(
-                "the real CLI runs offline only: `make test`, or `python -m remuda.testing.offline -- CMD`"
-            )
-        self.folder = folder.resolve()
-        self.binary = binary_of("codex")
-        self.home = self._made("home")
-        self.project = self._made("project")
-        for name in ("refs", "objects"):  # `codex exec` runs only in a repository, unless it is told to
+        self.sockets: set[Path] = set()
+        """Where its servers listen. codex never removes the sockets that these lead to (0.166.0)."""
+        super().__init__(folder, base_url, trust=trust, binary=binary_of("codex"))
+        for name in ("refs", "objects"):  # `codex exec` needs a repository, or a flag
             (self.project / ".git" / name).mkdir(parents=True)
         (self.project / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
-        self.env = {
-            "PATH": f"{self._program_folder()}:{os.environ.get('PATH', os.defpath)}",
+
+    def rollouts(self) -> list[Path]:
+        """Return the files of its conversations, oldest first."""
+        return sorted((self.home / ".codex" / "sessions").rglob("rollout-*.jsonl"))
+
+    def close(self) -> None:
+        super().close()
+        for path in self.sockets:
+            name = hashlib.sha256(os.fsencode(os.path.realpath(path.parent) + f"/{path.name}")).hexdigest()
+            for suffix in ("", ".lock"):
+                Path(f"/tmp/codex-daemon-{os.getuid()}", name + suffix).unlink(missing_ok=True)  # noqa: S108
+
+    def _environment(self, base_url: str) -> dict[str, str]:
+        self._base_url = base_url
+        programs = self._made("bin")
+        (programs / "codex").symlink_to(self.binary)
+        variables = {
+            "PATH": f"{programs}:{os.environ.get('PATH', os.defpath)}",
             "HOME": str(self.home),
             "TMPDIR": str(self._made("tmp")),
             "SHELL": "/bin/sh",
@@ -42,59 +50,15 @@ class RealCodex:
             "LANG": "C.UTF-8",
             "LOOPBACK_KEY": API_KEY,
         }
-        self.configure(base_url, trusted=[self.project] if trust else [])
+        return variables if is_offline() else variables | closed_proxies()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def configure(self, base_url: str, *, trusted: list[Path], more: str = "") -> None:
-        """Write its configuration; `more` is added before the first table."""
+    def _configure(self, trusted: list[Path]) -> None:
         trust = "\n".join(f'[projects."{path.resolve()}"]\ntrust_level = "trusted"' for path in trusted)
         config = self.home / ".codex" / "config.toml"
-        config.parent.mkdir(exist_ok=True)
+        config.parent.mkdir()
         config.write_text(
-            f'model = "loopback-model"\nmodel_provider = "loopback"\ncheck_for_update_on_startup = false\n{more}\n'
-            f'[model_providers.loopback]\nname = "loopback"\nbase_url = "{base_url}/v1"\n'
-            'wire_api = "responses"\nenv_key = "LOOPBACK_KEY"\nrequest_max_retries = 1\nstream_max_retries = 1\n'
-            f"[analytics]\nenabled = false\n{trust}\n"
+            'model = "loopback-model"\nmodel_provider = "loopback"\ncheck_for_update_on_startup = false\n'
+            f'[model_providers.loopback]\nname = "loopback"\nbase_url = "{self._base_url}/v1"\n'
+            'wire_api = "responses"\nenv_key = "LOOPBACK_KEY"\nrequest_max_retries = 1\n'
+            f"stream_max_retries = 1\n[analytics]\nenabled = false\n{trust}\n"
         )
-
-    def argv(self, *words: str) -> list[str]:
-        return [str(self.binary), *words]
-
-    def open_terminal(
-        self, *words: str, env: Mapping[str, str] | None = None, columns: int = 100, rows: int = 30
-    ) -> PlainTerminal:
-        """Start the TUI in the project as a user does, on a terminal that answers no queries."""
-        return PlainTerminal(
-            self.argv(*words), cwd=self.project, env={**self.env, **(env or {})}, columns=columns, rows=rows
-        )
-
-    def rollouts(self) -> list[Path]:
-        """Return the files of its conversations, oldest first."""
-        return sorted((self.home / ".codex" / "sessions").rglob("rollout-*.jsonl"))
-
-    running = RealCli.running
-    settle = RealCli.settle
-
-    def close(self) -> None:
-        """Kill what still runs."""
-        while running := self.running():  # type: ignore[misc]  # shares what is true of any CLI with a home
-            for pid in running:
-                send_signal(pid, signal.SIGKILL)
-            if not self.settle():  # type: ignore[misc]
-                break
-
-    def _made(self, name: str) -> Path:
-        path = self.folder / name
-        path.mkdir(parents=True)
-        return path
-
-    def _program_folder(self) -> Path:
-        """Return a folder with the program under the name that users call."""
-        folder = self._made("bin")
-        (folder / "codex").symlink_to(self.binary)
-        return folder
