@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from remuda.keeper.environment import session_environment
+from remuda.proctree import descendants
 from remuda.testing.real_cli.codex import RealCodex
-from support.keeper import Start, until
+from support.keeper import Process, Start, until
 from support.messages import Post
 
 
@@ -19,6 +23,31 @@ def keep(start: Start, cli: RealCodex, *words: str, name: str = "c", **more: Any
     kept = start(name, cli.argv(*words), cwd=str(cli.project), env=env, **given)
     cli.sockets.add(kept.paths.scratch / "s")
     return Post(kept)
+
+
+def kill(post: Post, *names: str) -> None:
+    """Kill processes of a session outright, those that run. The server ends with its keeper, by itself."""
+    keeper = post.kept.keeper_pid
+    pids = {"keeper": keeper, "terminal": post.kept.child_pid, "server": _server_of(keeper)}
+    held: dict[str, Process] = {}
+    for name in {*names} | ({"server"} if "keeper" in names else set()):
+        with suppress(ProcessLookupError):
+            held[name] = Process(pids[name])
+    for name in names:
+        if name in held:
+            held[name].signal(signal.SIGKILL)
+    for process in held.values():
+        assert process.ended()
+        process.close()
+
+
+def _server_of(keeper: int) -> int:
+    """The server of a session; a number that no process has while it is started again."""
+    for pid in descendants(keeper):
+        with suppress(OSError):
+            if b"app-server" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                return pid
+    return 1 << 30
 
 
 def escalated(command: str) -> str:

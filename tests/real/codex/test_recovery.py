@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import signal
-
 import pytest
 
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli.codex import RealCodex
-from support.codex import keep
-from support.keeper import Process, Start, until
-from support.messages import CHAIN, Post, prompts, stages, step
+from support.codex import keep, kill
+from support.keeper import Start, until
+from support.messages import CHAIN, prompts, stages, step
 
 pytestmark = pytest.mark.real
-
-
-def kill(post: Post, *names: str) -> None:
-    """Kill processes of a session outright. The server ends with its keeper, by itself."""
-    record = json.loads(post.kept.paths.record.read_text())
-    pids = {
-        "keeper": post.kept.keeper_pid,
-        "server": record["companion_pid"],
-        "terminal": record["child_pid"],
-    }
-    held = {name: Process(pids[name]) for name in ({*names} | ({"server"} if "keeper" in names else set()))}
-    for name in names:
-        held[name].signal(signal.SIGKILL)
-    for process in held.values():
-        assert process.ended()
-        process.close()
 
 
 def test_server_killed_in_a_turn_runs_nothing_twice_and_goes_on(
@@ -50,7 +31,7 @@ def test_server_killed_in_a_turn_runs_nothing_twice_and_goes_on(
     post.watcher.until_shows("the second")  # the terminal found the new server
 
 
-@pytest.mark.parametrize("policy", ["deadletter", "retry"])
+@pytest.mark.parametrize("policy", [pytest.param("deadletter", marks=pytest.mark.soak), "retry"])
 def test_keeper_killed_in_a_turn_and_resumed_follows_the_policy(
     codex: RealCodex, start: Start, model: LoopbackModel, policy: str
 ) -> None:
