@@ -7,13 +7,19 @@ import signal
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from remuda.keeper.environment import session_environment
 from remuda.proctree import descendants
 from remuda.testing.real_cli.codex import RealCodex
 from support.keeper import Process, Start, until
 from support.messages import Post
+
+
+class MakeCodex(Protocol):
+    """Makes further benches, each with a home of its own."""
+
+    def __call__(self, *, trust: bool = True) -> RealCodex: ...
 
 
 def keep(start: Start, cli: RealCodex, *words: str, name: str = "c", **more: Any) -> Post:

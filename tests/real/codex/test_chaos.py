@@ -41,7 +41,7 @@ def test_messages_under_random_kills(codex: RealCodex, start: Start, model: Loop
         time.sleep(chance.random() * _LONGEST_PAUSE)  # the kill comes at any moment
         victim = chance.choice(["server", "server", "terminal", "keeper", "typist"])
         if victim == "typist":
-            post.watcher.press(f"typed {n}\r".encode())
+            post.watcher.paste(f"typed {n}")
         elif victim == "server":
             kill(post, "server")
         else:
