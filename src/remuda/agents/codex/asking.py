@@ -44,6 +44,7 @@ def check_decision(request: PermissionRequest, decision: PermissionDecision) -> 
 class CodexPermissions:
     """Reads its requests for people and for the rules of the policy."""
 
+    check_decision = staticmethod(check_decision)
     command_fields: Mapping[str, str] = {SHELL: "command"}
     quiet_tools = frozenset({PATCH, QUESTION, "web_search"})
 

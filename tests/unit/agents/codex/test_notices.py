@@ -147,7 +147,7 @@ def test_failures_by_what_codex_says(reader: ThreadReader, info: object, kind: F
 def test_catch_up_reports_what_was_missed_and_nothing_older(reader: ThreadReader) -> None:
     item = {"type": "userMessage", "clientId": "m2", "content": [{"type": "text", "text": "two"}]}
     old = {"id": "old", "status": "completed", "items": []}
-    cut = {"id": "a", "status": "interrupted", "completedAt": None, "items": []}
+    cut: dict[str, Any] = {"id": "a", "status": "interrupted", "completedAt": None, "items": []}
     new = {"id": "b", "status": "inProgress", "items": [item]}
     read(reader, note("turn/started", turn={"id": "a"}))
     (report,) = reader.catch_up([old, cut, new], all_new=False)
