@@ -1,6 +1,6 @@
 """codex's hooks, which a user's own codex runs: each payload as a report of typed events. Pure.
 
-They have Claude Code's names and fields, and a `turn_id`. There is no hook for an error, and none when the
+They have Claude Code's names and fields, and a `turn_id`. No hook reports an error, and none runs when the
 terminal is killed (0.166.0).
 """
 
