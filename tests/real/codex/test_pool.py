@@ -21,7 +21,7 @@ from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli.codex import RealCodex
 from support import pool_conformance as conformance
 from support.codex import escalated
-from support.commands import Commands
+from support.commands import Commands, until_line
 from support.pool_conformance import (
     PATIENCE,
     Check,
@@ -154,3 +154,15 @@ def test_print_answers_with_usage_or_says_why_not(codex: RealCodex, remuda: Comm
     document = json.loads(done.out)
     assert document["is_error"] is failed
     assert failed or document["usage"]["input_tokens"]
+
+
+def test_ask_uses_a_served_pool(codex: RealCodex, remuda: Commands, model: LoopbackModel) -> None:
+    serving = remuda.begin("pool", "serve", "--agent", "codex", "--prewarm", "0", "--size", "1")
+    until_line(serving, b"serving")
+    env = {**codex.env, "REMUDA_HOME": remuda.env["REMUDA_HOME"]}
+    words = ("ask", "--agent", "codex", "--pool")
+    for n in range(2):
+        done = remuda(*words, f"question {n}", env=env, cwd=codex.project)
+        assert done.out == f"REPLY#1 to: question {n}\n"
+    document = json.loads(remuda(*words, "--output-format", "json", "third", env=env, cwd=codex.project).out)
+    assert (document["result"], document["is_error"]) == ("REPLY#1 to: third", False)

@@ -17,6 +17,20 @@ def text_message(text: str, session_id: str | None) -> Message:
     return _message("assistant", {"type": "text", "text": text}, session_id)
 
 
+def tool_use_message(call: str, tool: str, given: Mapping[str, Any], session_id: str | None) -> Message:
+    block = {"type": "tool_use", "id": call, "name": tool, "input": dict(given)}
+    return _message("assistant", block, session_id)
+
+
+def tool_result_message(call: str, result: object, *, failed: bool, session_id: str | None) -> Message:
+    block = {"type": "tool_result", "tool_use_id": call, "content": result, "is_error": failed}
+    return _message("user", block, session_id)
+
+
+def init_message(session_id: str | None) -> Message:
+    return {"type": "system", "subtype": "init", "session_id": session_id}
+
+
 def _message(role: str, block: Mapping[str, Any], session_id: str | None) -> Message:
     return {"type": role, "message": {"role": role, "content": [dict(block)]}, "session_id": session_id}
 
@@ -89,7 +103,7 @@ class ExecReader:
         match event.get("type"):
             case "thread.started":
                 self._session_id = str(event.get("thread_id"))
-                yield {"type": "system", "subtype": "init", "session_id": self._session_id}
+                yield init_message(self._session_id)
             case "item.started" | "item.completed":
                 yield from self._item(item, done=event["type"] == "item.completed")
             case "error":
@@ -111,18 +125,11 @@ class ExecReader:
         tool, given, result = found
         if call not in self._tools:
             self._tools[call] = tool
-            use: Message = {"type": "tool_use", "id": call, "name": tool, "input": given}
-            yield _message("assistant", use, self._session_id)
+            yield tool_use_message(call, tool, given, self._session_id)
         if done:
-            failed = item.get("status") != "completed"
-            block: Message = {
-                "type": "tool_result",
-                "tool_use_id": call,
-                "content": result,
-                "is_error": failed,
-            }
             self._tools.pop(call)
-            yield _message("user", block, self._session_id)
+            failed = item.get("status") != "completed"
+            yield tool_result_message(call, result, failed=failed, session_id=self._session_id)
 
     def _result(self, text: str, usage: Mapping[str, Any], *, is_error: bool) -> Message:
         seconds = time.monotonic() - self._begun

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import asdict
 from typing import Any, ClassVar, Literal
 
 from remuda.agents.events import (
@@ -22,6 +23,7 @@ from remuda.agents.events import (
     TurnInterrupted,
     TurnStopped,
 )
+from remuda.agents.headless import Message
 from remuda.agents.permission import PermissionDecision
 from remuda.agents.prompting import ChannelLost
 from remuda.agents.warm import (
@@ -53,13 +55,19 @@ from remuda.supervised.child_process import SupervisedProcess, outliving
 from remuda.untrusted import as_object, as_objects
 
 from .asking import answer_for, check_decision
-from .exec_messages import ExecReader
+from .exec_messages import (
+    ExecReader,
+    init_message,
+    result_message,
+    text_message,
+    tool_result_message,
+    tool_use_message,
+)
 from .headless import CodexStream, lines_of, parsed
 from .notices import ThreadReader, thread_of
 from .rpc import CallError, RpcPeer
 from .warm import CodexWarm, thread_options
 
-LOG = logging.getLogger("remuda.pool")
 _HELPER_TIMEOUT = 0.5
 _EXIT_TIMEOUT = 2.0
 # At a SIGTERM it takes 2.4 s to end (0.166.0). It has nothing to save.
@@ -199,11 +207,17 @@ class AppServerWorker:
                     self._check_running()
                     continue
                 for one in turn.translated(event):
+                    for message in turn.messages(one) if request.raw else ():
+                        yield Raw(message)
                     yield one
                     if isinstance(one, Answered):
                         return
         finally:
             turn.close()
+
+    @property
+    def thread(self) -> str | None:
+        return self._reader.thread
 
     def answered(self, text: str, usage: Usage | None, denials: list[dict[str, Any]]) -> Answered:
         self._usage = usage
@@ -311,7 +325,8 @@ class _Turn:
         self._usage: Usage | None = None
         self._failure: Exception | None = None
         self._denials: list[dict[str, Any]] = []
-        self._stopped_by_decision = False
+        self._stopped_by_decision = self._introduced = self._failed = False
+        self._begun = time.monotonic()
 
     def translated(self, event: AgentEvent) -> list[SessionEvent]:  # noqa: C901  # one case for each event
         if self._failure is not None:
@@ -345,6 +360,29 @@ class _Turn:
                     raise Aborted("a denied permission ended the turn")
                 raise AgentError("the turn was interrupted")
         return []
+
+    def messages(self, event: SessionEvent) -> list[Message]:
+        """Return an event as the messages that `print` prints."""
+        thread = self._worker.thread
+        first = [] if self._introduced else [init_message(thread)]
+        self._introduced = True
+        match event:
+            case ToolUse():
+                return [*first, tool_use_message(event.id, event.name, event.input, thread)]
+            case ToolResult():
+                failed = event.is_error
+                return [
+                    *first,
+                    tool_result_message(event.id, event.content, failed=failed, session_id=thread),
+                ]
+            case Answered():
+                seconds = time.monotonic() - self._begun
+                usage = {} if event.usage is None else asdict(event.usage)
+                result = result_message(
+                    event.text, is_error=False, session_id=thread, usage=usage, seconds=seconds
+                )
+                return [*first, text_message(event.text, thread), result]
+        return first
 
     async def _decide(self, asked: PermissionRequest, event: PermissionRequested) -> None:
         try:
