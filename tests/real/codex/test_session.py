@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import asyncio
+import json
 
+import pytest
+from websockets.asyncio.client import unix_connect
+
+from remuda.agents.codex.asking import CodexPermissions
+from remuda.agents.codex.rpc import RpcPeer
 from remuda.errors import InvalidOptions
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli.codex import RealCodex
@@ -86,3 +92,47 @@ def test_interrupt_and_errors(codex: RealCodex, start: Start, model: LoopbackMod
     post.reached(limited, "nacked")
     assert step(post.trace(limited), "ended")["failure"] == "rate_limited"
     print(post.trace(limited).steps, post.lines())
+
+
+async def plan_turn(path: str, thread: str, prompt: str) -> None:
+    """Start a turn in plan mode, as the terminal does for a user who chose that."""
+    async with unix_connect(path, uri="ws://localhost/", compression=None, max_size=None) as socket:
+        peer = RpcPeer(socket.send)
+
+        async def listen() -> None:
+            async for data in socket:
+                peer.take(json.loads(data))
+
+        listening = asyncio.create_task(listen())
+        await peer.begin()
+        settings = {"model": "loopback-model", "reasoning_effort": None, "developer_instructions": None}
+        await peer.call(
+            "turn/start",
+            threadId=thread,
+            input=[{"type": "text", "text": prompt}],
+            collaborationMode={"mode": "plan", "settings": settings},
+        )
+        listening.cancel()
+
+
+def test_question_is_answered_from_elsewhere(codex: RealCodex, start: Start, model: LoopbackModel) -> None:
+    post = keep(start, codex)
+    assert stages(post.send("first")) == CHAIN
+    client = post.kept.hello()
+    client.request("watch")
+    question = {
+        "id": "colour",
+        "header": "Colour",
+        "question": "Which colour?",
+        "options": [{"label": "Red", "description": "r"}, {"label": "Blue", "description": "b"}],
+    }
+    asking = f"TOOL {json.dumps({'name': 'request_user_input', 'input': {'questions': [question]}})}"
+    thread = post.client.describe()["conversation"]["session_id"]
+    asyncio.run(plan_turn(str(post.kept.paths.scratch / "s"), thread, asking))
+    asked = event_named(client, "ask", tool="request_user_input")
+    assert asked["reason"] == "question"
+    post.watcher.until("waiting_answer", source="hook")
+    given = CodexPermissions().with_answers(asked["input"], {"Colour": "Blue"})
+    client.request("answer", id=asked["id"], behavior="allow", input=given)
+    post.watcher.until("idle", source="hook")
+    assert "Blue" in str(model.main_requests[-1].said)
