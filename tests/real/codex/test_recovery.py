@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from remuda.proctree import descendants
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli.codex import RealCodex
 from support.codex import keep, kill
@@ -28,6 +31,8 @@ def test_server_killed_in_a_turn_runs_nothing_twice_and_goes_on(
     assert "the agent's server died" in step(found, "dead")["reason"]
     assert stages(post.send("the second")) == CHAIN
     assert prompts(model) == ["the first", "held", "the second"]
+    record = json.loads(post.kept.paths.record.read_text())
+    assert record["companion_pid"] in descendants(post.kept.keeper_pid)  # the new one: `kill` finds it
     post.watcher.until_shows("the second")  # the terminal found the new server
 
 

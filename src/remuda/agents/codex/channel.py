@@ -31,7 +31,8 @@ log = logging.getLogger("remuda.agents.codex")
 
 SCHEME = "unix://"
 _MESSAGE_BYTES = 256 << 20
-_TERMINAL_PATIENCE = 5.0
+_TERMINAL_PATIENCE = 6.0
+_TERMINAL_SETTLE = 0.5
 _LOOK_INTERVAL = 0.02
 _SUBSCRIBE_INTERVAL = 0.05
 _SUBSCRIBE_TRIES = 200
@@ -327,6 +328,7 @@ async def _terminal_connected(path: str) -> None:
     deadline = asyncio.get_running_loop().time() + _TERMINAL_PATIENCE
     while asyncio.get_running_loop().time() < deadline and not _has_client(path):  # noqa: ASYNC110
         await asyncio.sleep(_LOOK_INTERVAL)
+    await asyncio.sleep(_TERMINAL_SETTLE)  # it introduces itself as soon as it is connected
 
 
 def _has_client(path: str) -> bool:

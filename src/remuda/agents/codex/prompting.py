@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -43,12 +42,9 @@ class AppServerTransport:
         return made
 
     def find_address(self, context: LaunchContext, output: str) -> str | None:
+        """Return the address once the link to the socket is there. No one connects before the terminal."""
         path = launch.socket_path(context)
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
-            probe.settimeout(1.0)
-            probe.connect(path)
-            return SCHEME + path
-        return None
+        return SCHEME + path if os.path.exists(path) else None
 
     def channel(self, address: CallAddress) -> CodexChannel:
         return CodexChannel(address, self._reader)
