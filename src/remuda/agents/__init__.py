@@ -46,6 +46,12 @@ def _opencode() -> Agent:
     return OpencodeAgent()
 
 
+def _codex() -> Agent:
+    from .codex.agent import CodexAgent
+
+    return CodexAgent()
+
+
 def _plain(name: str) -> Callable[[], Agent]:
     def make() -> Agent:
         from .plain import PlainAgent
@@ -62,6 +68,7 @@ _AGENTS: dict[str, Callable[[], Agent]] = {
     "simple": _plain("simple"),
     "none": _plain("none"),
     "demo": _demo,
+    "codex": _codex,
 }
 _ENTRY_POINTS = "remuda.agents"
 DEFAULT_AGENT = "claude"

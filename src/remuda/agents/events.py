@@ -160,6 +160,8 @@ class TurnInterrupted:
     """The turn was interrupted."""
 
     prompt_id: str | None = None
+    died: bool = False
+    """It ended with the agent's server: no one asked for it."""
 
 
 @frozen

@@ -58,8 +58,8 @@ def _limit(text: str) -> float | None:
 @click.option(
     "--backend",
     type=click.Choice(["terminal", "stream", "print"]),
-    default="terminal",
-    show_default=True,
+    default=None,
+    show_default="terminal, if the agent can",
     help="How agents run: in a terminal, over stream-json, or a new claude -p for each request.",
 )
 @socket_option
@@ -193,6 +193,10 @@ def command(
 
     from remuda.pool.serve import ServeLimits
 
+    if others["backend"] is None:
+        from remuda.pool.options import read_client
+
+        others["backend"] = read_client({"agent": "demo" if demo else agent}).backend
     prewarm = _default_prewarm(others["backend"]) if prewarm is None else prewarm
     if prewarm > size:
         raise InvalidOptions(f"--prewarm {prewarm} is more than --size {size}", hint="raise --size")

@@ -246,13 +246,14 @@ def _load() -> dict[str, int]:
     load_asyncio()
     import shutil  # noqa: F401
 
-    from remuda.agents import DEFAULT_AGENT, find_agent, plain, warm  # noqa: F401
+    from remuda.agents import DEFAULT_AGENT, PLAIN_AGENTS, find_agent, warm  # noqa: F401
     from remuda.terminal.screen import open_screen
 
     from . import call, companion, emit, history, logfile, loop, main, survivors  # noqa: F401
 
-    agent = find_agent(DEFAULT_AGENT)
-    _ = agent.prompts, agent.hooks
+    for name in (DEFAULT_AGENT, *PLAIN_AGENTS):
+        agent = find_agent(name)
+        _ = agent.prompts, agent.hooks
     if screen := open_screen(80, 24):  # loads the engine
         screen.close()
     files = {}

@@ -183,10 +183,21 @@ class Keeper:
             begun.address,
             begun.companion,
             self._on_call,
-            observation.look_again,
+            self._link_changed,
             lambda: observation.conversation or self._record.conversation,
             lambda: session.is_ending,
         )
+
+    def _link_changed(self) -> None:
+        """Note a server that was started again, and look again at everything."""
+        companion = self._begun.companion
+        if companion is not None and companion.pid != self._record.companion_pid:
+            self._record = replace(
+                self._record, companion_pid=companion.pid, companion_started=companion.started
+            )
+            self._save_record()
+        if self._observation is not None:
+            self._observation.look_again()
 
     def _listen_for_asks(self, session: Session) -> None:
         if not self._spec.asks or self._observation is None:

@@ -196,7 +196,13 @@ def _call(request: PrintRequest, prompt: str, clock: TraceClock, output: Deferre
 
 
 def _choose_backend(request: PrintRequest, prompt: str, headless: Headless) -> None:
-    """Use the stream backend for a control character: no terminal can carry it, a stream every byte."""
+    """Use the stream backend for a control character: no terminal can carry it, a stream every byte.
+
+    Some agents print without a terminal only.
+    """
+    if getattr(headless, "default_backend", "terminal") == "stream":  # others may not know such a name
+        request.use_stream()
+        return
     if headless.stream is not None and (control := headless.find_control(prompt)) is not None:
         warn(
             f"the prompt contains U+{ord(control[1]):04X} at position {control[0]}, "

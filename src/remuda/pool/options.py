@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypedDict, get_args
 
 from remuda.agents import DEFAULT_AGENT
+from remuda.agents.warm import find_warm
 from remuda.errors import InvalidOptions
 
 from . import option_readers as read
@@ -185,6 +186,9 @@ _PREWARM = {"permissions": _REQUEST["permissions"], **_PROFILE}
 
 def read_client(given: Mapping[str, object]) -> ClientSettings:
     values = read.read_all(given, _CLIENT, "client")
+    if values.get("backend") is None and values.get("agent", DEFAULT_AGENT) != DEFAULT_AGENT:
+        # Agents of other packages may not know such a name.
+        values["backend"] = getattr(find_warm(values["agent"]), "default_backend", "terminal")
     profile = PartialProfile(**_take_profile(values))
     settings = ClientSettings(**values, profile=profile)
     if settings.backend == "print" and settings.warmup_prompt is not None:

@@ -390,7 +390,7 @@ class Driver:
         try:
             async with asyncio.timeout(_CALL_TIMEOUT):
                 turn_id = await self._caller.submit(call)
-            flight.called(turn_id, merged=turn_id in self._known_turns)
+            flight.called(turn_id, merged=turn_id in self._known_turns or self._began_with_another(turn_id))
         except CallRefused as error:
             text = f"the agent refused the call: {error}"
             flight.turn.end(Outcome(End.FAILED, text, Failure.OTHER, submitted=False))
@@ -403,6 +403,13 @@ class Driver:
             unheard, self._unheard = self._unheard, None
             for event in unheard:
                 self.hear(event)
+
+    def _began_with_another(self, turn_id: str) -> bool:
+        """Return whether a turn began with the prompt of a user, who was faster than our call."""
+        begun = [one for one in self._unheard or () if isinstance(one, PromptSubmitted)]
+        first = next((one.prompt for one in begun if one.prompt_id == turn_id), None)
+        ours = self._in_flight.turn if self._in_flight is not None else None
+        return first is not None and ours is not None and not ours.is_ours(first)
 
     def _take_past(self, flight: InFlight, past: Past) -> None:
         if past.submitted and past.prompt_id is not None and not (past.answered or past.interrupted):

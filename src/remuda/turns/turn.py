@@ -290,6 +290,8 @@ class Turn:
             self.finish(End.REFUSED, f"refused by a hook of the agent's settings: {event.reason}")
         elif not self.may_be_over and self._is_of_ours(event):
             self.interruption_recorded = True
+            if event.died:
+                self.finish(End.DIED, "the agent's server died before it was answered")
             self.finish(End.INTERRUPTED, f"interrupted {self.interrupter}")
 
     def _is_of_ours(self, event: TurnInterrupted) -> bool:

@@ -38,7 +38,7 @@ def test_agent_that_cannot_be_loaded_is_an_error_for_itself_alone(packages: Path
     name_agent(packages, "burro = nothing_of_the_kind:Burro")
     with pytest.raises(InvalidOptions, match="agent 'burro' cannot be loaded: No module named"):
         agents.find_agent("burro")
-    assert {"claude", "copilot", "opencode"} <= {one.agent for one in agents.all_sources()}
+    assert {"claude", "codex", "copilot", "opencode"} <= {one.agent for one in agents.all_sources()}
     assert agents.agent_setups()
 
 
@@ -47,6 +47,6 @@ def test_unknown_agent_is_named_with_those_that_there_are() -> None:
     with pytest.raises(InvalidOptions, match="unknown agent 'mule'") as raised:
         agents.find_agent("mule")
     assert raised.value.hint == f"use one of: {', '.join(agents.agent_names())}"
-    assert {"claude", "copilot", "opencode", "simple", "none", "demo"} <= set(agents.agent_names())
+    assert {"claude", "codex", "copilot", "opencode", "simple", "none", "demo"} <= set(agents.agent_names())
     assert not agents.is_agent("mule")
     assert agents.find_sources("mule") is None

@@ -99,7 +99,7 @@ WRONG_FOR_A_CLIENT: list[tuple[str, object]] = [
     ("pool_size", "4"),
     ("backend", "interactive"),
     ("backend", ["terminal"]),
-    ("agent", "codex"),
+    ("agent", "mule"),
     ("max_requests_per_session", 0),
     ("max_session_age", -1),
     ("max_idle", 0),

@@ -36,7 +36,11 @@ def read_decision(approval: Approval, answer: Answer, agent: str) -> PermissionD
     edited, always = _input(approval, answer, agent), bool(answer.get("always"))
     if always:
         _check_always(approval, edited, agent)
-    return PermissionDecision(True, edited, always=always)
+    made = PermissionDecision(True, edited, always=always)
+    # Agents of other packages may not know such a name.
+    if (check := getattr(find_permissions(agent), "check_decision", None)) is not None:
+        check(as_question(approval), made)
+    return made
 
 
 def _check_always(approval: Approval, edited: Mapping[str, Any] | None, agent: str) -> None:

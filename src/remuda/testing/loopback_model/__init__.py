@@ -1,4 +1,4 @@
-"""A stand-in for the Messages API on 127.0.0.1, so that an agent can run without account and network.
+"""A stand-in for the Messages and Responses APIs on 127.0.0.1: an agent runs without account and network.
 
 :class:`LoopbackModel` is the server, scriptable per request; it keeps every :class:`Request` in full. What it
 says is made of the steps of :mod:`remuda.testing.script`.

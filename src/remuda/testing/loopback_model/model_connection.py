@@ -12,6 +12,7 @@ from typing import Any
 from ..script import Fail, Hold, Reply
 from .model_request import Outcome, Request, RequestLog
 from .reply_stream import Action, Break, EventStream, Pause, Send, error_body, waits, whole_message
+from .responses_stream import ResponsesStream, responses_error
 
 # ── HTTP/1.1, as much of it as an agent's client library speaks to the model ──
 
@@ -197,7 +198,7 @@ class ModelConnection:
             return "cut"
         fail = next((step for step in reply.steps if isinstance(step, Fail)), None)
         if fail:
-            return await self._fail(fail)
+            return await self._fail(fail, request)
         self._given(request)
         await self._send(json_response(200, whole_message(reply, request.model)))
         return "answered"
@@ -206,10 +207,11 @@ class ModelConnection:
         holds, rest = _leading_holds(reply)
         await self._play(holds)
         if rest.steps and isinstance(rest.steps[0], Fail):
-            return await self._fail(rest.steps[0])
+            return await self._fail(rest.steps[0], request)
         fields = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
         await self._send(head(200, {**fields, "transfer-encoding": "chunked"}))
-        if not await self._play(EventStream(rest, request.model)):
+        stream = ResponsesStream if request.is_response else EventStream
+        if not await self._play(stream(rest, request.model)):
             return "cut"
         failed = any(isinstance(step, Fail) for step in rest.steps)
         if not failed:
@@ -217,8 +219,9 @@ class ModelConnection:
         await self._send(chunk(b""))
         return "failed" if failed else "answered"
 
-    async def _fail(self, fail: Fail) -> Outcome:
-        await self._send(json_response(fail.status, error_body(fail), fail.headers))
+    async def _fail(self, fail: Fail, request: Request) -> Outcome:
+        body = responses_error(fail) if request.is_response else error_body(fail)
+        await self._send(json_response(fail.status, body, fail.headers))
         return "failed"
 
     async def _play(self, actions: Iterable[Action]) -> bool:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # ── what an agent sent ──
 
+_CODEX_TITLE = "Generate a concise, single-line task title"
 # What an agent adds to a prompt: Claude Code reminders, copilot the date (1.0.102).
 _REMINDER = re.compile(r"<(system-reminder|current_datetime)>.*?</\1>", re.DOTALL)
 
@@ -79,6 +80,41 @@ class Conversation:
         return (message for message in reversed(self._messages()) if message.get("role") == "user")
 
 
+class ResponsesConversation(Conversation):
+    """A view of one request of the Responses API, which codex speaks."""
+
+    @property
+    def system(self) -> str:
+        return str(self.body.get("instructions", ""))
+
+    @property
+    def texts(self) -> list[tuple[str, str]]:
+        return [
+            (str(item.get("role", "tool")), text)
+            for item in self.body.get("input") or []
+            for text in _item_texts(item)
+        ]
+
+    @property
+    def prompt(self) -> str:
+        return next((text for role, text in reversed(self.texts) if role == "user"), "")
+
+    @property
+    def said(self) -> str | ToolResult:
+        for item in reversed(self.body.get("input") or []):
+            if item.get("type") == "function_call_output":
+                return ToolResult("\n".join(_item_texts(item)))
+            if item.get("role") == "user" and (texts := _item_texts(item)):
+                return texts[-1]
+        return ""
+
+
+def _item_texts(item: Mapping[str, Any]) -> list[str]:
+    """Return the texts of an item of a Responses request."""
+    content = item.get("output") if item.get("type") == "function_call_output" else item.get("content")
+    return [str(block["text"]) for block in _blocks(content) if "text" in block]
+
+
 def _blocks(content: Any) -> list[Mapping[str, Any]]:
     """Content as a list of blocks; the API takes a bare string for a single text."""
     if isinstance(content, str):
@@ -121,7 +157,8 @@ class Request:
 
     @property
     def conversation(self) -> Conversation:
-        return Conversation(self.body if isinstance(self.body, dict) else {})
+        view = ResponsesConversation if self.is_response else Conversation
+        return view(self.body if isinstance(self.body, dict) else {})
 
     @property
     def prompt(self) -> str:
@@ -152,7 +189,7 @@ class Request:
     @property
     def session_id(self) -> str:
         """The agent's own session id; empty for a client that names none."""
-        return self.headers.get("x-claude-code-session-id", "")
+        return self.headers.get("x-claude-code-session-id") or self.headers.get("session-id", "")
 
     @property
     def streams(self) -> bool:
@@ -160,7 +197,12 @@ class Request:
 
     @property
     def is_message(self) -> bool:
-        return self.method == "POST" and self.path.partition("?")[0] == "/v1/messages"
+        return self.method == "POST" and self.path.partition("?")[0] in ("/v1/messages", "/v1/responses")
+
+    @property
+    def is_response(self) -> bool:
+        """Whether it is a request of the Responses API."""
+        return self.path.partition("?")[0] == "/v1/responses"
 
     @property
     def is_main(self) -> bool:
@@ -183,9 +225,13 @@ def parse_body(raw: bytes) -> Any:
 def _is_side(request: Request) -> bool:
     """Claude Code names sessions, sums up pages and the like on the side: no tools, and no context to manage.
 
+    codex names sessions in a thread of its own (0.166.0), and warms a connection without a prompt.
+
     Seen on 2.1.325: a conversation with ``--tools ""`` has no tools either, but has its context managed.
     """
     body = request.body if isinstance(request.body, dict) else {}
+    if request.is_response:
+        return request.prompt.startswith(_CODEX_TITLE)
     return bool(request.session_id) and not body.get("tools") and "context_management" not in body
 
 

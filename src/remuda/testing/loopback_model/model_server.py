@@ -125,7 +125,7 @@ def _handler(answer: Reply | Handler) -> Handler:
 
 
 class LoopbackModel:
-    """Serves the Messages API on 127.0.0.1 between ``open`` (or ``with``) and ``close``.
+    """Serves the Messages and Responses APIs on 127.0.0.1 between ``open`` (or ``with``) and ``close``.
 
     What it says to a request is decided by the first of: the queue of :meth:`next`, for main requests; the
     newest matching rule of :meth:`when`; ``handler``, by default the brain of :mod:`remuda.testing.script`.

@@ -1,0 +1,102 @@
+"""codex: a warm request beside `codex exec`, a message to submitted, and the memory of a kept session."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import Report, Target, percentile
+from benchmarks.scene import Scene, bounded, memory_bytes
+
+from remuda.inbox.journal import Inbox
+from remuda.inbox.receipts import follow
+from remuda.keeper.environment import session_environment
+from remuda.keeper.spec import SessionSpec
+from remuda.keeper.start import Started, start_session
+from remuda.paths import SessionPaths
+from remuda.pool.client import Client
+from remuda.proctree import descendants
+from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.real_cli.codex import RealCodex
+
+_REQUESTS = 8
+_RUNS = 2
+_MESSAGES = 8
+_PAUSE = 0.4
+_MB = 1e6
+
+
+def measure(scene: Scene, report: Report, rounds: int) -> None:
+    report.title("codex, on the real CLI")
+    with (
+        bounded(240.0, "codex"),
+        LoopbackModel() as model,
+        RealCodex(scene.folder / "codex", model.url) as cli,
+    ):
+        warm = asyncio.run(_warm(cli, rounds * _REQUESTS))
+        cold = [_exec(cli) for _ in range(_RUNS)]
+        floor, whole = percentile(cold, 0.5), percentile(warm, 0.5)
+        report.add("codex exec, p50", floor, "ms")
+        report.add("warm request, p50", whole, "ms", note=f"p90 {percentile(warm, 0.9):.3g}")
+        report.add("warm request / codex exec", whole / floor, "x", Target("<=", 0.5))
+        started, inbox = _keep(scene, cli)
+        sent = [_send(inbox, f"message {number}") for number in range(rounds * _MESSAGES)]
+        note = f"p90 {percentile(sent, 0.9):.3g}"
+        report.add("message to submitted, p50", percentile(sent, 0.5), "ms", note=note)
+        keeper, _ = memory_bytes(started[0])
+        agent = sum(memory_bytes(pid)[1] for pid in descendants(started[0]))
+        report.add("kept session: keeper, RSS", keeper / _MB, "MB")
+        report.add("kept session: server and terminal, PSS", agent / _MB, "MB")
+        scene.end_all()
+
+
+async def _warm(cli: RealCodex, count: int) -> list[float]:
+    settings: dict[str, Any] = {"agent": "codex", "env": cli.env, "inherit_env": False}
+    async with Client(**settings, cwd=str(cli.project)) as client:
+        await client.run("the first one is slower")
+        found = []
+        for number in range(count):
+            await asyncio.sleep(_PAUSE)  # the next conversation is ready
+            began = time.monotonic()
+            await client.run(f"request {number}")
+            found.append((time.monotonic() - began) * 1000)
+        return found
+
+
+def _exec(cli: RealCodex) -> float:
+    began = time.monotonic()
+    words = cli.argv("exec", "--json", "--ephemeral", "hello")
+    subprocess.run(words, cwd=cli.project, env=cli.env, capture_output=True, check=True, timeout=60)
+    return (time.monotonic() - began) * 1000
+
+
+def _keep(scene: Scene, cli: RealCodex) -> tuple[Started, Inbox]:
+    name = scene.name("x")
+    spec = SessionSpec(
+        name=name,
+        folder=str(scene.sessions),
+        argv=cli.argv(),
+        cwd=str(cli.project),
+        env=session_environment({**cli.env, "REMUDA_HOME": str(scene.folder)}, name, "REMUDA_ID", {}),
+        agent="codex",
+        cols=100,
+        rows=30,
+        kill_grace=1.0,
+    )
+    paths = SessionPaths(Path(spec.folder), name)
+    cli.sockets.add(paths.scratch / "s")
+    started = start_session(spec)
+    inbox = Inbox(paths.inbox)
+    _send(inbox, "the first one is slower")
+    return started, inbox
+
+
+def _send(inbox: Inbox, text: str) -> float:
+    time.sleep(_PAUSE)
+    began = time.time()
+    message = inbox.put(text).id
+    *_, last = follow(inbox.folder, message, 30.0)
+    return (next(float(step["at"]) for step in last.steps if step["stage"] == "submitted") - began) * 1000

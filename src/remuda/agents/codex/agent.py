@@ -1,0 +1,57 @@
+"""Implements the protocols of `remuda.agents` for codex."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from remuda.agents.base import Launch, LaunchContext
+from remuda.agents.headless import Headless
+from remuda.agents.observer import EventObserver
+from remuda.agents.plain import PlainAgent
+from remuda.agents.prompting import PromptProtocol
+from remuda.agents.sources import AgentSources
+from remuda.agents.warm import WarmAgent
+
+from . import launch
+from .prompting import CodexPrompts
+
+
+class CodexAgent(PlainAgent):
+    default_argv: tuple[str, ...] = ("codex",)
+
+    def __init__(self) -> None:
+        super().__init__("codex", classifier="simple")
+
+    @cached_property
+    def prompts(self) -> PromptProtocol | None:  # type: ignore[override]
+        return CodexPrompts()
+
+    @property
+    def sources(self) -> AgentSources | None:  # type: ignore[override]
+        from .sources import CodexSources
+
+        return CodexSources()
+
+    @property
+    def headless(self) -> Headless | None:  # type: ignore[override]
+        from .headless import CodexHeadless
+
+        return CodexHeadless()
+
+    @property
+    def warm(self) -> WarmAgent | None:  # type: ignore[override]
+        from .warm import CodexWarm
+
+        return CodexWarm()
+
+    def launch(self, context: LaunchContext) -> Launch:
+        return launch.launch(context)
+
+    def last_word(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> Callable[[], bool]:
+        """Return that every stop is final: the server says so after all hooks have run."""
+        return lambda: True
+
+    def observer(self, pid: int, env: Mapping[str, str], *, has_screen: bool) -> EventObserver:  # type: ignore[override]
+        return EventObserver(CodexPrompts())

@@ -1,0 +1,55 @@
+"""codex from outside: started by the command, in the queue, decided over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.real_cli.codex import RealCodex
+from support.boss import RunningBoss
+from support.codex import escalated
+from support.commands import Commands
+from support.keeper import until
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture
+def boss(home: Path) -> Iterator[RunningBoss]:
+    one = RunningBoss(home, ("remuda.boss.evidence.kept:Kept",))
+    yield one
+    one.close()
+
+
+def test_codex_by_its_command_is_in_the_queue_and_decided_over_http(
+    codex: RealCodex, remuda: Commands, boss: RunningBoss, model: LoopbackModel
+) -> None:
+    codex.sockets.add(remuda.sessions / "work.d" / "s")
+    remuda.env |= {**codex.env, "HOME": codex.env["HOME"]}
+    boss.start()
+    remuda.start("work", "--cwd", str(codex.project), "--", "codex")
+    assert remuda.json("show", "work")["agent"] == "codex"
+    made = codex.folder / "made"
+    remuda("send", "work", escalated(f"touch {made}"))
+
+    def asked() -> dict[str, Any]:
+        found = boss.client.get("approvals", state="open")["approvals"]
+        return found[0] if found else {}
+
+    request = until(asked, "a request in the ledger")
+    assert (request["tool"], request["input"]["command"]) == ("Bash", f"touch {made}")
+    assert [(one["session"]["agent"], one["reason"]) for one in boss.waiting()] == [("codex", "permission")]
+    path = f"/v1/approvals/{request['id']}/answer"
+    edited = boss.ask("POST", path, {"behavior": "allow", "updated_input": {"command": "id"}})
+    assert edited.status >= 400
+    assert "codex cannot run an edited input" in edited.json["error"]["message"]
+    assert boss.ask("POST", path, {"behavior": "allow"}).status == 200
+    until(made.exists, "what it was allowed to make")
+    until(lambda: [one["reason"] for one in boss.waiting()] == ["stopped"], "its answer in the queue")
+    shown = remuda("show", "work").out
+    assert "REPLY" in shown
+    remuda("kill", "work")

@@ -1,0 +1,58 @@
+"""Messages while processes of codex are killed at random and a user types: none lost, none run twice."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+
+import pytest
+
+from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.real_cli.codex import RealCodex
+from support.codex import keep, kill
+from support.keeper import Start
+
+pytestmark = [pytest.mark.real, pytest.mark.soak]
+_MESSAGES = 50
+_LONGEST_PAUSE = 1.5
+
+
+def turns_with(model: LoopbackModel, prompt: str) -> set[str]:
+    """The turns that began with this prompt."""
+    return {
+        json.loads(request.headers["x-codex-turn-metadata"])["turn_id"]
+        for request in model.main_requests
+        if request.said == prompt
+    }
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_messages_under_random_kills(codex: RealCodex, start: Start, model: LoopbackModel, seed: int) -> None:
+    chance = random.Random(seed)
+    post = keep(start, codex)
+    messages: dict[str, str] = {}
+    for n in range(_MESSAGES):
+        text = f"message {n} of {seed}"
+        messages[post.put(text)] = text
+        if chance.random() < 0.3:
+            continue
+        time.sleep(chance.random() * _LONGEST_PAUSE)  # the kill comes at any moment
+        victim = chance.choice(["server", "server", "terminal", "keeper", "typist"])
+        if victim == "typist":
+            post.watcher.paste(f"typed {n}")
+        elif victim == "server":
+            kill(post, "server")
+        else:
+            kill(post, *({"keeper", "terminal"} if victim == "keeper" else {"terminal"}))
+            assert post.kept.keeper.ended()
+            post.kept.may_complain = True
+            post = keep(start, codex, resume=True)
+    found = {message: post.ended(message, timeout=120) for message in messages}
+    for message, text in messages.items():
+        assert found[message].stage in ("acked", "dead"), found[message]
+        ran = turns_with(model, text)
+        assert len(ran) <= 1, (text, found[message])
+        assert found[message].stage == "dead" or len(ran) == 1, (text, found[message])
+    assert sum(one.stage == "acked" for one in found.values()) >= _MESSAGES / 2

@@ -1,0 +1,125 @@
+"""What is dangerous in codex, on the real binary: each is avoided, or said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.real_cli.codex import RealCodex
+from remuda.testing.script import Fail, Reply
+from support.codex import MakeCodex, escalated, keep, press_until_gone
+from support.keeper import Start, event_named, until
+from support.messages import CHAIN, prompts, stages, step
+
+pytestmark = pytest.mark.real
+
+
+def test_two_sessions_share_no_server_and_no_environment(
+    codex: RealCodex, start: Start, model: LoopbackModel
+) -> None:
+    one = keep(
+        start, codex, name="one", env={"MARK": "of-one", "LOOPBACK_KEY": "sk-key-of-session-one-000000"}
+    )
+    assert stages(one.send("first")) == CHAIN
+    # Without a sandbox: the cached binary has no bubblewrap beside it.
+    two = keep(start, codex, "-s", "danger-full-access", name="two", env={"MARK": "of-two"})
+    assert stages(two.send("RUNBASH echo it is $MARK")) == CHAIN
+    assert "it is of-two" in model.main_requests[-1].texts[-1][1]
+    keys = {request.headers["authorization"].split()[-1] for request in model.main_requests}
+    assert keys == {"sk-key-of-session-one-000000", codex.env["LOOPBACK_KEY"]}
+    assert {request.headers["originator"] for request in model.main_requests} == {"codex-tui"}
+    # No shared daemon was started: with it, the next terminal would get the first one's environment.
+    assert not (codex.home / ".codex" / "app-server-control" / "app-server-control.sock").exists()
+
+
+def test_a_turn_of_a_user_and_ours_never_mix(codex: RealCodex, start: Start, model: LoopbackModel) -> None:
+    post = keep(start, codex)
+    post.watcher.settled("idle")
+    with model.hold() as gate:
+        post.watcher.paste("typed by a user")
+        gate.wait_reached()
+        post.watcher.until("thinking", source="hook")  # the first turn of a thread is seen too
+        message = post.put("ours")
+        post.held("the session is thinking")
+    assert stages(post.ended(message)) == CHAIN
+    assert prompts(model) == ["typed by a user", "ours"]
+    post.watcher.press(b"a draft that stays")
+    post.watcher.until_shows("a draft that stays")
+    drafted = post.put("beside a draft")
+    post.held("a draft is in the composer")
+    post.watcher.press(b"\x15")  # the user deletes it
+    assert stages(post.ended(drafted)) == CHAIN
+    assert prompts(model)[-1] == "beside a draft"
+    refused = post.send("/new", command=True)
+    assert refused.stage == "dead"
+    assert "only at its terminal" in step(refused, "dead")["reason"]
+
+
+def test_a_new_conversation_of_the_user_gets_the_next_message(
+    codex: RealCodex, start: Start, model: LoopbackModel
+) -> None:
+    post = keep(start, codex)
+    assert stages(post.send("the secret is TANGERINE")) == CHAIN
+    before = post.client.describe()["conversation"]["session_id"]
+    post.watcher.press(b"/new")
+    post.watcher.until_shows("start a new chat")
+    post.watcher.press(b"\r")
+    until(lambda: post.client.describe()["conversation"]["session_id"] != before, "the new conversation")
+    assert stages(post.send("which secret?")) == CHAIN
+    assert b"TANGERINE" not in model.main_requests[-1].raw
+
+
+def test_a_limit_is_kept_for_the_account_and_opens_no_trap(
+    codex: RealCodex, start: Start, model: LoopbackModel
+) -> None:
+    post = keep(start, codex)
+    model.next(Reply((Fail(429, "usage_limit_reached", "limit", {"retry-after": "7200"}),)))
+    message = post.put("limit me")
+    post.reached(message, "nacked")
+    nacked = step(post.trace(message), "nacked")
+    assert 6000 < nacked["due"] - nacked["at"] < 7800
+    assert post.client.describe()["state"] == "limited"
+    other = keep(start, codex, name="other")
+    other.watcher.settled("idle")
+    waiting = other.put("also waits")
+    other.held("the account has reached its rate limit")
+    assert stages(other.trace(waiting)) == ["accepted"]
+
+
+def test_trust_is_given_only_with_the_users_word(
+    make_codex: MakeCodex, start: Start, model: LoopbackModel
+) -> None:
+    codex = make_codex(trust=False)
+    config = codex.home / ".codex" / "config.toml"
+    post = keep(start, codex)
+    message = post.put("hello")
+    post.held("the agent asks whether this folder is trusted")
+    assert "trust_level" not in config.read_text()
+    post.client.request("kill")
+    assert post.kept.keeper.ended()
+    again = keep(start, codex, resume=True, trust=True)
+    assert stages(again.ended(message)) == CHAIN
+    assert "trust_level" in config.read_text()
+    assert prompts(model) == ["hello"]
+
+
+def test_a_paste_into_the_permission_dialog_is_not_ours(
+    codex: RealCodex, start: Start, model: LoopbackModel, tmp_path: Path
+) -> None:
+    """A message that waits is not typed: Enter in the dialog would allow the command."""
+    post = keep(start, codex)
+    client = post.kept.hello()
+    client.request("watch")
+    asking = post.put(escalated(f"touch {tmp_path}/made"))
+    event_named(client, "ask", tool="Bash")
+    waiting = post.put("yes\n")
+    post.watcher.until_shows("Would you like to run")
+    assert stages(post.trace(waiting)) == ["accepted"]
+    press_until_gone(post, b"\x1b", "Would you like to run")
+    assert step(post.ended(asking), "ended")["end"] == "interrupted"
+    assert stages(post.ended(waiting)) == CHAIN
+    assert not (tmp_path / "made").exists()
+    assert json.dumps(prompts(model)).count("yes") == 1

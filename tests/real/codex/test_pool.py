@@ -1,0 +1,168 @@
+"""codex in a pool and in `print`: one server for many requests, each alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import signal
+from typing import Any, cast
+
+import pytest
+
+from remuda import Client
+from remuda.agents.codex.workers import AppServerWorker, ExecWorker
+from remuda.errors import InvalidOptions, SessionDirty
+from remuda.pool.types import Allow, Deny
+from remuda.pool.worker import Worker
+from remuda.proctree import descendants
+from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.real_cli.codex import RealCodex
+from support import pool_conformance as conformance
+from support.codex import escalated
+from support.commands import Commands, until_line
+from support.pool_conformance import (
+    PATIENCE,
+    Check,
+    always_says,
+    answer_of,
+    checks_of,
+    events_of,
+    opened,
+    profile_of,
+    run_steps,
+)
+
+pytestmark = pytest.mark.real
+
+
+class CodexBench:
+    warm = True
+    tools = raw = False
+    kind: type[AppServerWorker] | type[ExecWorker] = AppServerWorker
+
+    def __init__(self, cli: RealCodex) -> None:
+        self._cli = cli
+        self.folder = cli.project
+
+    def make(self, **profile: Any) -> Worker:
+        made = profile_of(self._cli.binary, self.folder, self._cli.env, agent="codex", **profile)
+        return cast(Worker, self.kind(f"s_{secrets.token_hex(6)}", made))
+
+    async def at_work(self, session: Worker) -> None:
+        await asyncio.Event().wait()
+
+    def kill(self, session: Worker) -> None:
+        holder = next(pid for pid in descendants(os.getpid()) if pid in self._cli.running())
+        os.kill(descendants(holder)[0], signal.SIGKILL)
+
+    def processes(self) -> list[int]:
+        return list(self._cli.running())
+
+
+class ExecBench(CodexBench):
+    warm = False
+    kind = ExecWorker
+
+
+@pytest.mark.parametrize("check", checks_of(CodexBench))
+def test_app_server(check: Check, codex: RealCodex) -> None:
+    conformance.run(check, CodexBench(codex))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("check", checks_of(ExecBench))
+def test_exec(check: Check, codex: RealCodex) -> None:
+    conformance.run(check, ExecBench(codex))
+
+
+def test_a_permission_is_decided_by_the_caller(codex: RealCodex, model: LoopbackModel) -> None:
+    made = codex.folder / "made"
+
+    async def steps() -> None:
+        async with opened(CodexBench(codex), asks=True) as session:
+            await answer_of(session, escalated(f"touch {made}"), always_says(Allow()))
+            assert made.exists()
+            await session.renew(PATIENCE)
+            denied = await answer_of(session, escalated(f"rm {made}"), always_says(Deny("no")))
+            assert made.exists()
+            assert denied.permission_denials[0]["tool_name"] == "Bash"
+            await session.renew(PATIENCE)
+            with pytest.raises(InvalidOptions, match="codex cannot run an edited input"):
+                await events_of(session, escalated("id"), always_says(Allow({"command": "ls"})))
+            assert await session.interrupt(PATIENCE)
+            await session.renew(PATIENCE)
+            await answer_of(session, escalated("true"), always_says(Allow(always=True)))
+            with pytest.raises(SessionDirty, match="a permission for the rest"):
+                await session.renew(PATIENCE)
+
+    run_steps(steps)
+
+
+def test_nothing_of_a_request_is_in_the_next_and_no_setting_stays(
+    codex: RealCodex, model: LoopbackModel
+) -> None:
+    other = codex.folder / "other"
+    other.mkdir()
+
+    async def steps() -> None:
+        settings: dict[str, Any] = {"agent": "codex", "env": codex.env, "inherit_env": False}
+        async with Client(**settings, cwd=str(codex.project)) as client:
+            options: list[dict[str, Any]] = [
+                {},
+                {"model": "another-model"},
+                {"append_system_prompt": "SECRET-in-system"},
+                {"cwd": str(other)},
+            ]
+            for n, more in enumerate(options):
+                result = await client.run(f"SECRET-{n}", **more)
+                assert result.text == f"REPLY#1 to: SECRET-{n}"
+            await client.run("RUNBASH echo SECRET-of-a-tool")
+            assert (await client.run("last")).usage is not None
+
+    run_steps(steps)
+    last = model.main_requests[-1]
+    assert b"SECRET" not in last.raw
+    assert (last.model, model.main_requests[1].model) == ("loopback-model", "another-model")
+    assert b"SECRET-in-system" in model.main_requests[2].raw
+    assert str(other) in model.main_requests[3].raw.decode()
+    assert str(other) not in last.raw.decode()
+    assert not codex.rollouts()  # nothing of a pool is left on the disk
+
+
+@pytest.mark.soak
+def test_a_hundred_requests_with_secrets_none_in_a_later_one(codex: RealCodex, model: LoopbackModel) -> None:
+    async def steps() -> None:
+        settings: dict[str, Any] = {"agent": "codex", "env": codex.env, "inherit_env": False}
+        async with Client(**settings, cwd=str(codex.project), pool_size=2) as client:
+            await asyncio.gather(*(client.run(f"SECRET-{n:03}") for n in range(100)))
+
+    run_steps(steps)
+    for request in model.main_requests:
+        assert request.raw.count(b"SECRET-") == request.prompt.count("SECRET-"), request
+
+
+# ── print ──
+
+
+@pytest.mark.parametrize("prompt", ["RUNBASH echo hi\x07", "err 400"])
+def test_print_answers_with_usage_or_says_why_not(codex: RealCodex, remuda: Commands, prompt: str) -> None:
+    failed = prompt == "err 400"
+    words = ("print", "--agent", "codex", "--output-format", "json", prompt)
+    done = remuda(*words, env=codex.env, cwd=codex.project, code=1 if failed else 0)
+    document = json.loads(done.out)
+    assert document["is_error"] is failed
+    assert failed or document["usage"]["input_tokens"]
+
+
+def test_ask_uses_a_served_pool(codex: RealCodex, remuda: Commands, model: LoopbackModel) -> None:
+    serving = remuda.begin("pool", "serve", "--agent", "codex", "--prewarm", "0", "--size", "1")
+    until_line(serving, b"serving")
+    env = {**codex.env, "REMUDA_HOME": remuda.env["REMUDA_HOME"]}
+    words = ("ask", "--agent", "codex", "--pool")
+    for n in range(2):
+        done = remuda(*words, f"question {n}", env=env, cwd=codex.project)
+        assert done.out == f"REPLY#1 to: question {n}\n"
+    document = json.loads(remuda(*words, "--output-format", "json", "third", env=env, cwd=codex.project).out)
+    assert (document["result"], document["is_error"]) == ("REPLY#1 to: third", False)

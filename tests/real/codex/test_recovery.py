@@ -1,0 +1,72 @@
+"""A keeper, a server or a terminal of codex is killed with a message under way."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from remuda.proctree import descendants
+from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.real_cli.codex import RealCodex
+from support.codex import keep, kill
+from support.keeper import Start, until
+from support.messages import CHAIN, prompts, stages, step
+
+pytestmark = pytest.mark.real
+
+
+def test_server_killed_in_a_turn_runs_nothing_twice_and_goes_on(
+    codex: RealCodex, start: Start, model: LoopbackModel
+) -> None:
+    post = keep(start, codex)
+    assert stages(post.send("the first")) == CHAIN
+    with model.hold() as gate:
+        message = post.put("held")
+        gate.wait_reached()
+        post.reached(message, "recorded")
+        kill(post, "server")
+        found = post.ended(message)
+    assert found.stage == "dead"
+    assert "the agent's server died" in step(found, "dead")["reason"]
+    assert stages(post.send("the second")) == CHAIN
+    assert prompts(model) == ["the first", "held", "the second"]
+    record = json.loads(post.kept.paths.record.read_text())
+    assert record["companion_pid"] in descendants(post.kept.keeper_pid)  # the new one: `kill` finds it
+    post.watcher.until_shows("the second")  # the terminal found the new server
+
+
+@pytest.mark.parametrize("policy", [pytest.param("deadletter", marks=pytest.mark.soak), "retry"])
+def test_keeper_killed_in_a_turn_and_resumed_follows_the_policy(
+    codex: RealCodex, start: Start, model: LoopbackModel, policy: str
+) -> None:
+    post = keep(start, codex, "-m", "other-model")
+    assert stages(post.send("the first")) == CHAIN
+    before = post.client.describe()["conversation"]["session_id"]
+    with model.hold() as gate:
+        message = post.put("held")
+        gate.wait_reached()
+        post.reached(message, "recorded")
+        kill(post, "keeper", "terminal")
+    again = keep(start, codex, "-m", "other-model", resume=True, on_orphan=policy)
+    found = again.ended(message)
+    assert found.stage == ("acked" if policy == "retry" else "dead")
+    assert stages(again.send("after")) == CHAIN
+    assert again.client.describe()["conversation"]["session_id"] == before
+    assert prompts(model) == ["the first", "held", "after"]
+    last = model.main_requests[-1]
+    assert ("user", "the first") in last.texts
+    assert last.model == "other-model"
+
+
+def test_message_to_a_session_whose_terminal_was_killed_runs_after_resume(
+    codex: RealCodex, start: Start, model: LoopbackModel
+) -> None:
+    post = keep(start, codex)
+    until(lambda: post.client.describe()["state"] == "idle", "its composer")
+    kill(post, "terminal")
+    assert post.kept.keeper.ended()
+    message = post.put("for later")
+    again = keep(start, codex, resume=True)  # a conversation without a turn is not kept by codex: a new one
+    assert stages(again.ended(message)) == CHAIN
+    assert prompts(model) == ["for later"]

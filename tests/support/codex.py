@@ -1,0 +1,81 @@
+"""The real codex under test: sessions of it, and what it is asked."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from remuda.keeper.environment import session_environment
+from remuda.proctree import descendants
+from remuda.testing.real_cli.codex import RealCodex
+from support.keeper import Process, Start, until
+from support.messages import Post
+
+
+class MakeCodex(Protocol):
+    """Makes further benches, each with a home of its own."""
+
+    def __call__(self, *, trust: bool = True) -> RealCodex: ...
+
+
+def keep(start: Start, cli: RealCodex, *words: str, name: str = "c", **more: Any) -> Post:
+    """codex in a session; `env` is laid over the bench's own, the rest is the spec's."""
+    env = session_environment({**cli.env, **more.pop("env", {})}, name, "HEIMDALL_SESSION_ID", {})
+    given: dict[str, Any] = {"agent": "codex", "cols": 120, "rows": 40, "asks": True, **more}
+    kept = start(name, cli.argv(*words), cwd=str(cli.project), env=env, **given)
+    cli.sockets.add(kept.paths.scratch / "s")
+    return Post(kept)
+
+
+def kill(post: Post, *names: str) -> None:
+    """Kill processes of a session outright, those that run. The server ends with its keeper, by itself."""
+    keeper = post.kept.keeper_pid
+    pids = {"keeper": keeper, "terminal": post.kept.child_pid, "server": _server_of(keeper)}
+    held: dict[str, Process] = {}
+    for name in {*names} | ({"server"} if "keeper" in names else set()):
+        with suppress(ProcessLookupError):
+            held[name] = Process(pids[name])
+    for name in names:
+        if name in held:
+            held[name].signal(signal.SIGKILL)
+    for process in held.values():
+        assert process.ended()
+        process.close()
+
+
+def _server_of(keeper: int) -> int:
+    """The server of a session; a number that no process has while it is started again."""
+    for pid in descendants(keeper):
+        with suppress(OSError):
+            if b"app-server" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                return pid
+    return 1 << 30
+
+
+def escalated(command: str) -> str:
+    """A prompt that lets codex ask whether it may run a command outside its sandbox."""
+    given = {"cmd": command, "sandbox_permissions": "require_escalated", "justification": "it must"}
+    return f"TOOL {json.dumps({'name': 'exec_command', 'input': given})}"
+
+
+def press_until_gone(post: Post, keys: bytes, text: str) -> None:
+    """Answer a dialog as a user does: again, if it is still there a moment later.
+
+    codex drops keys that come while it draws the dialog.
+    """
+    pressed = 0.0
+
+    def is_gone() -> bool:
+        nonlocal pressed
+        if not any(text in line for line in post.lines()):
+            return True
+        if time.monotonic() > pressed + 1.0:
+            post.watcher.press(keys)
+            pressed = time.monotonic()
+        return False
+
+    until(is_gone, f"the end of the dialog {text!r}")
