@@ -42,6 +42,7 @@ EVENTS = (
 FILE = "remuda.json"
 _PROGRAM = Path(__file__).parents[2] / "boss" / "hook.py"
 _TIMEOUT = 10
+_NO_MCP = "this file is for hooks; add the server with 'copilot mcp'"
 _NO_INBOX = "copilot has no inbox hook; messages need a session that Remuda keeps ('remuda start')"
 
 
@@ -143,6 +144,14 @@ class CopilotHooksFile:
         count, self._wanted = len(self._hooks()), None
         return count
 
+    has_mcp_server = False
+
+    def add_mcp_server(self) -> None:
+        raise InvalidOptions(_NO_MCP)
+
+    def remove_mcp_server(self) -> bool:
+        return False
+
 
 class CopilotSetup:
     folder_variables: tuple[str, ...] = (HOME_VARIABLE,)
@@ -150,6 +159,9 @@ class CopilotSetup:
     def settings_path(self, scope: Scope) -> Path:
         """Return our file. It is for every session of the user: copilot asks before it trusts a project's."""
         return copilot_home(os.environ) / "hooks" / FILE
+
+    def mcp_path(self) -> Path | None:
+        return None
 
     def is_used(self) -> bool:
         """Return whether this user has copilot."""
