@@ -1,7 +1,7 @@
 """A process that is ready to fork keepers: a session starts in a fraction of the time. Linux only.
 
 Loading a keeper's modules takes most of the time of a start. The fork server has loaded them. It is started
-after a session had to be started the slow way, and ends when nobody has needed it for a minute or when our
+after a session had to be started the slow way, and ends when no one has needed it for a minute or when our
 files have changed. It reads no request itself: each connection is served by a process that it forks, which
 becomes the keeper. So it holds no session and no secret, and its keepers share its memory.
 
@@ -93,11 +93,11 @@ class ForkServer:
                 socket.send_fds(connection, [_LENGTH.pack(len(request))], descriptors)
                 connection.sendall(request)
             except (OSError, EOFError):
-                return None  # without a whole request nothing is started
+                return None  # without a complete request nothing is started
             return int(group)
 
     def start(self) -> None:
-        """Start one for the next sessions. It is nobody's child: a shell starts it and ends."""
+        """Start one for the next sessions. It is no child of ours: a shell starts it and ends."""
         import subprocess
 
         command = [sys.executable, "-P", "-m", "remuda.keeper.fork_server", str(self.path)]
@@ -200,7 +200,7 @@ def main() -> None:
     path = Path(sys.argv[1])
     os.chdir("/")
     lock = lockfile.acquire(path.with_suffix(".lock"), lambda _: True)
-    if lock is None or not _is_nobodys_child():
+    if lock is None or not _is_adopted():
         return
     listener = _listen(path)
     files = _load()
@@ -212,7 +212,7 @@ def main() -> None:
     sys.exit(_become_keeper(connection))
 
 
-def _is_nobodys_child() -> bool:
+def _is_adopted() -> bool:
     """Return whether the system has adopted us. Anyone else who did may end us, and our keepers."""
     if os.getppid() != 1 and _name(os.getppid()) == "sh":  # the shell that started us is about to end
         with contextlib.suppress(OSError):
@@ -258,9 +258,9 @@ def _load() -> dict[str, int]:
         screen.close()
     files = {}
     for module in list(sys.modules.values()):
-        if name := getattr(module, "__file__", None):
+        if path := getattr(module, "__file__", None):
             with contextlib.suppress(OSError):
-                files[name] = os.stat(name).st_mtime_ns
+                files[path] = os.stat(path).st_mtime_ns
     gc.collect()
     gc.freeze()  # so that no collection writes to memory that is shared
     return files

@@ -130,16 +130,6 @@ class CopilotHooksFile:
         self._wanted = json.dumps(make_hooks(boss_folder), indent=2) + "\n"
         return len(EVENTS)
 
-    has_mcp_server = False
-
-    def add_mcp_server(self) -> None:
-        raise InvalidOptions(
-            "remuda does not know where copilot has its MCP servers", hint="use /mcp add in it"
-        )
-
-    def remove_mcp_server(self) -> bool:
-        return False
-
     def remove_boss_hooks(self) -> int:
         count, self._wanted = len(self._hooks()), None
         return count
@@ -166,9 +156,6 @@ class CopilotSetup:
     def is_used(self) -> bool:
         """Return whether this user has copilot."""
         return copilot_home(os.environ).is_dir()
-
-    def mcp_path(self) -> None:
-        return None
 
     def open_settings(self, path: Path) -> CopilotHooksFile:
         return CopilotHooksFile(path)
