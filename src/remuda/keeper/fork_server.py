@@ -97,7 +97,7 @@ class ForkServer:
             return int(group)
 
     def start(self) -> None:
-        """Start one for the next sessions. It is no child of ours: a shell starts it and ends."""
+        """Start one for the next sessions. A shell starts it and ends, so it is not our child."""
         import subprocess
 
         command = [sys.executable, "-P", "-m", "remuda.keeper.fork_server", str(self.path)]
