@@ -223,7 +223,7 @@ class CodexChannel:
         if announce:
             self._enter(as_object(answer.get("thread")), "resume", is_new=False)
         self._subscribed = True
-        for report in self._reader.catch_up(turns[::-1], all_new=self._is_new):
+        for report in self._reader.catch_up(turns[::-1], all_new=self._is_new, was_lost=announce):
             self._report(report)
         self._is_new = False
 

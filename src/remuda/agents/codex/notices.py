@@ -233,10 +233,11 @@ class ThreadReader:
         events = self._request(message) if "id" in message else self._notice(method, params)
         return self.report(method, *events) if events else None
 
-    def catch_up(self, turns: Sequence[Document], *, all_new: bool) -> list[Report]:
+    def catch_up(self, turns: Sequence[Document], *, all_new: bool, was_lost: bool = False) -> list[Report]:
         """Return what happened while no one listened. `turns` are the last ones, the oldest first.
 
-        `all_new`: none of them is from before we joined the conversation.
+        `all_new`: none of them is from before we joined the conversation. `was_lost`: the connection was
+        lost since. Only then a turn that is not among them is over: one that has just begun is listed later.
         """
         running, known = self.running, set(self.turns)
         if not known and not all_new:
@@ -244,7 +245,7 @@ class ThreadReader:
             known = set(self.turns[-_KEPT_TURNS:])
         newest = max((n for n, one in enumerate(turns) if one.get("id") in known), default=-1)
         found: list[AgentEvent] = []
-        if running is not None and all(one.get("id") != running for one in turns):
+        if was_lost and running is not None and all(one.get("id") != running for one in turns):
             found += self.turn_ended({"id": running, "status": "interrupted"})  # it was never written
         for n, turn in enumerate(turns):
             turn_id, is_over = str(turn.get("id")), turn.get("status") != "inProgress"

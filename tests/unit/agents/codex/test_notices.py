@@ -154,7 +154,9 @@ def test_catch_up_reports_what_was_missed_and_nothing_older(reader: ThreadReader
     assert report.events[0] == TurnInterrupted("a", died=True)
     assert report.events[1] == PromptSubmitted("two", "b")
     assert reader.running == "b"
-    (gone,) = reader.catch_up([old, cut], all_new=False)  # its server died before it wrote the turn
+    assert reader.catch_up([old, cut], all_new=False) == []  # it has just begun
+    # Its server died before it wrote the turn.
+    (gone,) = reader.catch_up([old, cut], all_new=False, was_lost=True)
     assert gone.events == (TurnInterrupted("b", died=True),)
     assert ThreadReader().catch_up([old], all_new=False) == []
 
