@@ -272,7 +272,9 @@ def break_in_the_middle(acts: Acts, relay: Relay, how: str, whose: str, way: str
             until(lambda: relay.held[way] > 1000, "the requests to be on the link")
         else:
             until(lambda: all(acts.has_happened().values()), "all of it to be done")
-            until(lambda: acts.put("inbox") and acts.shows("typed there"), "the message and the keys")
+            until(lambda: acts.shows("typed there"), "the keys")
+            if whose == "desk":  # a host that cannot reach the hub cannot fetch messages either
+                until(lambda: acts.put("inbox"), "the message")
         if how == "cut":
             relay.cut()
         failed = failures(begun)
