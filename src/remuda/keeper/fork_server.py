@@ -6,8 +6,8 @@ files have changed. It reads no request itself: each connection is served by a p
 becomes the keeper. So it holds no session and no secret, and its keepers share its memory.
 
 A keeper from here has to be what it would be if the caller had started it. So a caller uses the fork server
-only if both have the same surroundings (`surroundings`), and if no other process would have adopted the
-keeper (`can_fork`). In every other case the session is started the slow way.
+only if both have the same surroundings, and if no other process would have adopted the keeper (`_may_use`,
+`can_fork`). In every other case the session is started the slow way.
 
     caller                      fork server
     connects                    forks twice
@@ -30,7 +30,7 @@ from remuda.readable import is_readable
 
 TYPE_CHECKING = False  # as type checkers read it
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from .spec import SessionSpec
@@ -143,10 +143,27 @@ def interpreter_variables(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _may_use(pid: int) -> bool:
+    """Return whether a keeper from there is as if we had started it.
+
+    A process that adopts orphans may end them. So whoever adopted the fork server has to be above us too.
+    """
     try:
-        return surroundings(pid) == surroundings(os.getpid())
-    except (OSError, ValueError):
+        return _parent(pid) in _ancestors() and surroundings(pid) == surroundings(os.getpid())
+    except OSError:
         return False
+
+
+def _parent(pid: int) -> int:
+    return int(_fields(pid)[1])
+
+
+def _ancestors() -> Iterator[int]:
+    """Yield our ancestors, at last 1 or 0: the system itself, which adopts whoever is left."""
+    pid = os.getppid()
+    while pid > 1:
+        yield pid
+        pid = _parent(pid)
+    yield pid
 
 
 def surroundings(pid: int) -> tuple[object, ...]:
@@ -200,7 +217,7 @@ def main() -> None:
     path = Path(sys.argv[1])
     os.chdir("/")
     lock = lockfile.acquire(path.with_suffix(".lock"), lambda _: True)
-    if lock is None or not _is_adopted():
+    if lock is None:
         return
     listener = _listen(path)
     files = _load()
@@ -210,23 +227,6 @@ def main() -> None:
     listener.close()
     os.close(lock)
     sys.exit(_become_keeper(connection))
-
-
-def _is_adopted() -> bool:
-    """Return whether the system has adopted us. Anyone else who did may end us, and our keepers."""
-    if os.getppid() != 1 and _name(os.getppid()) == "sh":  # the shell that started us is about to end
-        with contextlib.suppress(OSError):
-            shell = os.pidfd_open(os.getppid())
-            is_readable(shell, IDLE_LIMIT)
-            os.close(shell)
-    return os.getppid() == 1 or _name(os.getppid()) == "systemd"
-
-
-def _name(pid: int) -> str:
-    try:
-        return _read(f"/proc/{pid}/comm").strip()
-    except OSError:
-        return ""
 
 
 def _listen(path: Path) -> socket.socket:
