@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import os
 import resource
+import shlex
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from remuda.keeper.fork_server import ForkServer, surroundings
+import remuda
+from remuda.keeper.fork_server import ForkServer, greeting, surroundings
+from remuda.keeper.spec import SessionSpec
+from remuda.keeper.start import start_attended
 from remuda.paths import connect_own
+from remuda.proctree import descendants
 from support.commands import COMMAND
+from support.heimdall_client import PATIENCE
 from support.keeper import Process, Start, end_processes, until
 
 pytestmark = pytest.mark.skipif(
@@ -85,7 +93,7 @@ def test_keeper_from_it_is_what_it_would_be_without(start: Start, server: Proces
     assert f"API_KEY={SECRET}" in out.read_text()
     words = Path(f"/proc/{keeper}/cmdline").read_text().rstrip("\0").split("\0")
     assert words[1:4] + words[-1:] == ["-P", "-m", "remuda.keeper", "second"]
-    assert surroundings(keeper) == surroundings(os.getpid())
+    assert surroundings(keeper) == surroundings()
     assert os.readlink(f"/proc/{keeper}/cwd") == "/"
     assert os.getsid(keeper) not in (keeper, os.getsid(server.pid))
     server.signal(signal.SIGKILL)
@@ -120,18 +128,136 @@ STARTER = (
         "os.nice(1)",
         "os.environ['REMUDA_SESSION'] = 'outer'",
         "os.environ['LC_ALL'] = 'C'",
+        "os.environ['HOME'] = '/nonexistent'",
         "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})",
+        "os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))",
     ],
 )
 def test_a_caller_with_other_surroundings_starts_its_own(server: Process, home: Path, change: str) -> None:
-    program = STARTER.format(change=change, words=["start", "own", "-d", "--", "cat"])
+    with started_after(change, home) as keeper:
+        assert not is_forked(keeper)
+
+
+@contextmanager
+def started_after(change: str, home: Path, name: str = "own") -> Iterator[int]:
+    """The keeper that a command starts whose process did something before."""
+    program = STARTER.format(change=change, words=["start", name, "-d", "--", "cat"])
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    keeper = int((home / "sessions" / "own.pid").read_text().split()[0])
+    try:
+        yield keeper_of(home, name)
+    finally:
+        subprocess.run([*COMMAND, "kill", name], check=True, capture_output=True)
+
+
+def keeper_of(home: Path, name: str) -> int:
+    return int((home / "sessions" / f"{name}.pid").read_text().split()[0])
+
+
+def signals(pid: int) -> list[str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return [line for line in lines if line.startswith(("SigBlk", "SigIgn", "SigCgt"))]
+
+
+ODD_SIGNALS = (
+    "import signal; signal.signal(signal.SIGUSR1, signal.SIG_IGN);"
+    "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])"
+)
+
+
+def test_signals_are_those_of_the_caller_and_not_of_the_first(start: Start, home: Path) -> None:
+    with started_after(ODD_SIGNALS, home, "odd") as odd:  # it starts the server too
+        until(is_ready, "a fork server")
+        plain = start("plain", ["cat"]).keeper_pid
+        with started_after("os.environ['LC_ALL'] = 'C'", home, "slow") as slow:
+            assert is_forked(plain)
+            assert not is_forked(slow)
+            assert signals(plain) == signals(slow)
+        with started_after(ODD_SIGNALS, home, "forked") as forked:
+            assert is_forked(forked)
+            assert signals(forked) == signals(odd) != signals(plain)
+
+
+def test_program_has_no_descriptor_of_the_keeper(home: Path, server: Process) -> None:
+    spec = SessionSpec("owned", str(home / "sessions"), ["cat"], "/", dict(os.environ), owned=True)
+    attended = start_attended(spec)
+    try:
+        assert is_forked(attended.started.keeper_pid)
+        assert sorted(os.listdir(f"/proc/{attended.started.child_pid}/fd")) == ["0", "1", "2"]
+    finally:
+        keeper = Process(attended.started.keeper_pid)
+        os.close(attended.lifeline)
+        os.close(attended.news)
+        assert keeper.ended()
+
+
+def test_a_session_in_a_session_belongs_to_it_whatever_its_environment(
+    start: Start, server: Process, home: Path
+) -> None:
+    inner = f"env -u REMUDA_SESSION {shlex.join(COMMAND)} start inner -d -- cat; exec cat"
+    outer = start("outer", ["sh", "-c", inner])
+    assert is_forked(outer.keeper_pid)
+    until((home / "sessions" / "inner.json").exists, "the inner session")
+    keeper = keeper_of(home, "inner")
     try:
         assert not is_forked(keeper)
+        assert keeper in descendants(outer.keeper_pid)
     finally:
-        subprocess.run([*COMMAND, "kill", "own"], check=True, capture_output=True)
+        subprocess.run([*COMMAND, "kill", "inner"], check=True, capture_output=True)
+
+
+def test_caller_reads_nothing_of_it_that_only_a_debugger_may_read(server: Process, home: Path) -> None:
+    """Yama (on Ubuntu by default) denies `personality` and its like to a process that is no ancestor."""
+    log = home / "opened"
+    base = f"/proc/{server.pid}/"
+    change = (
+        f"sys.addaudithook(lambda event, words: event == 'open' and str(words[0]).startswith({base!r})"
+        f" and os.write(fd, (words[0] + '\\n').encode())); fd = os.open({str(log)!r}, os.O_CREAT | os.O_RDWR)"
+    )
+    with started_after(change, home) as keeper:
+        assert is_forked(keeper)
+    assert set(log.read_text().split()) == {f"{base}stat"}
+
+
+def test_one_that_does_not_read_the_request_is_left_after_the_timeout(home: Path) -> None:
+    """Its process may be stopped, and a long request does not fit into the socket."""
+    spec = SessionSpec("long", str(home / "sessions"), ["cat"], "/", {}, prompt="x" * 4_000_000)
+    path = ForkServer().path
+    path.parent.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as listener, ThreadPoolExecutor(1) as beside:
+        listener.bind(str(path))
+        listener.listen()
+        begun = beside.submit(ForkServer().fork, spec, [0], 0.1)
+        connection, _ = listener.accept()
+        connection.sendall(greeting())
+        try:
+            assert begun.result(PATIENCE) is None
+            assert connection.recv(4) != b""
+        finally:
+            connection.close()
+
+
+def test_one_of_another_copy_of_the_package_is_not_used(runtime: Path, tmp_path: Path) -> None:
+    (tmp_path / "remuda").symlink_to(Path(remuda.__file__).parent)
+    code = "from remuda.keeper.fork_server import ForkServer; print(ForkServer().path)"
+    other = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); {code}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    assert Path(other).parent == ForkServer().path.parent
+    assert other != str(ForkServer().path)
+    ForkServer().path.parent.mkdir(mode=0o700)
+    command = [sys.executable, "-P", "-m", "remuda.keeper.fork_server", other]
+    subprocess.run(command, check=True, timeout=PATIENCE)  # it ends: it would be another's
+    assert not os.listdir(ForkServer().path.parent)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a folder of another user")
+def test_runtime_folder_of_another_user_is_left_alone(runtime: Path, home: Path) -> None:
+    os.chown(runtime, 12345, 12345)
+    assert ForkServer().path.parent == home
 
 
 def test_one_that_is_old_dead_or_stopped_is_replaced_or_left(
@@ -154,6 +280,7 @@ def test_one_that_is_old_dead_or_stopped_is_replaced_or_left(
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
         assert not is_forked(start("after-an-update", ["cat"]).keeper_pid)
         assert second.ended()
+        assert not list(ForkServer().path.parent.glob("keepers-*"))
     finally:
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
@@ -178,11 +305,11 @@ def test_garbage_and_idle_callers_do_not_hold_it_up(start: Start, server: Proces
 
 
 def test_limits_of_the_caller_are_read_as_the_kernel_has_them() -> None:
-    before = surroundings(os.getpid())
+    before = surroundings()
     soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
     code = (
         "import resource, os, sys; from remuda.keeper.fork_server import surroundings;"
-        f"resource.setrlimit(resource.RLIMIT_CORE, (0, {hard})); print(surroundings(os.getpid()))"
+        f"resource.setrlimit(resource.RLIMIT_CORE, (0, {hard})); print(surroundings())"
     )
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (other.stdout.strip() == str(before)) is (soft == 0)

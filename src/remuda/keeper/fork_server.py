@@ -6,12 +6,12 @@ files have changed. It reads no request itself: each connection is served by a p
 becomes the keeper. So it holds no session and no secret, and its keepers share its memory.
 
 A keeper from here has to be what it would be if the caller had started it. So a caller uses the fork server
-only if both have the same surroundings, and if no other process would have adopted the keeper (`_may_use`,
-`can_fork`). In every other case the session is started the slow way.
+only if both have the same surroundings, and if no other process would have adopted the keeper
+(`_would_adopt`, `can_fork`). In every other case the session is started the slow way.
 
     caller                      fork server
     connects                    forks twice
-                                the new process sends its process group
+                                the new process sends its process group and surroundings
     sends descriptors, request  becomes the keeper, and reports as any other
 """
 
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import struct
 import sys
@@ -30,19 +31,22 @@ from remuda.readable import is_readable
 
 TYPE_CHECKING = False  # as type checkers read it
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from .spec import SessionSpec
+
+    Files = dict[str, tuple[int, ...]]
 
 IDLE_LIMIT = 60.0
 _ANSWER_LIMIT = 2.0
 """Seconds to wait for the forked process; after that the slow way is quicker."""
 _BACKLOG = 64
 _LENGTH = struct.Struct("!I")
-# They change how an interpreter loads or works, so they have to be the same from its start.
-_INTERPRETER_VARIABLES = ("PYTHON", "LD_", "LC_", "LANG", "GLIBC_", "MALLOC_", "COVERAGE_")
-_NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "pid_for_children", "time", "user", "uts")
+_GREETING = struct.Struct("!I32s")
+# They change how an interpreter loads or works, so they have to be the same from its start. HOME may have
+# packages.
+_INTERPRETER_VARIABLES = ("HOME", "PYTHON", "LD_", "LC_", "LANG", "GLIBC_", "MALLOC_", "COVERAGE_")
 _STATUS = (
     "Umask",
     "Uid",
@@ -55,11 +59,16 @@ _STATUS = (
     "CapAmb",
     "NoNewPrivs",
     "Seccomp",
+    "Seccomp_filters",
+    "THP_enabled",
     "Cpus_allowed",
     "Mems_allowed",
 )
-_FILES = ("cgroup", "limits", "oom_score_adj", "personality", "attr/current")
-_NICE = 16
+_FILES = ("cgroup", "limits", "oom_score_adj", "personality", "loginuid", "sessionid", "attr/current")
+_NICE, _REALTIME_PRIORITY, _SCHEDULING_POLICY = 16, 37, 38
+_KEEPER = ["-P", "-m", "remuda.keeper"]
+_SUPERVISOR = "/remuda/supervised/supervisor.py"
+_ALWAYS_IGNORED = {signal.SIGPIPE, signal.SIGXFSZ}  # by every interpreter
 
 
 # ── the caller ──
@@ -69,11 +78,11 @@ class ForkServer:
     """The fork server of this user, this interpreter and this version, as a caller sees it."""
 
     def __init__(self) -> None:
-        self.path = _folder() / f"keepers-{_digest()}.sock"
+        self.path = _folder() / _socket_name()
         self.is_running = False
         """Whether one answered, even if it could not be used."""
 
-    def fork(self, spec: SessionSpec, descriptors: Sequence[int]) -> int | None:
+    def fork(self, spec: SessionSpec, descriptors: Sequence[int], timeout: float) -> int | None:
         """Start a keeper. Returns its process group; None if it has to be started the slow way."""
         try:
             connection = connect_own(self.path)
@@ -84,12 +93,15 @@ class ForkServer:
             return None
         with connection:
             try:
-                if not _may_use(_peer_pid(connection)):
+                if not _would_adopt(_parent(_peer_pid(connection))):
                     return None
+                ours = _fingerprint()
                 connection.settimeout(_ANSWER_LIMIT)
-                group = _LENGTH.unpack(read_exactly(connection, _LENGTH.size))[0]
+                group, theirs = _GREETING.unpack(read_exactly(connection, _GREETING.size))
+                if ours != theirs:
+                    return None
                 request = _request(spec)
-                connection.settimeout(None)  # it reads: from here on it is the keeper
+                connection.settimeout(timeout)  # it reads: from here on it is the keeper
                 socket.send_fds(connection, [_LENGTH.pack(len(request))], descriptors)
                 connection.sendall(request)
             except (OSError, EOFError):
@@ -126,31 +138,41 @@ def _folder() -> Path:
     from pathlib import Path
 
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    return Path(runtime, "remuda") if os.path.isabs(runtime) and os.path.isdir(runtime) else home()
+    try:
+        is_ours = os.path.isabs(runtime) and os.stat(runtime).st_uid == os.getuid()
+    except OSError:
+        is_ours = False
+    return Path(runtime, "remuda") if is_ours else home()  # `sudo -E` keeps the one of the user before
 
 
-def _digest() -> str:
+def _socket_name() -> str:
+    """Return a name that is different for every interpreter, version and copy of our package."""
     from hashlib import sha256
 
     from remuda._version import __version__
 
-    parts = [sys.executable, __version__, *map("=".join, sorted(interpreter_variables(os.environ).items()))]
-    return sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:16]
+    variables = sorted(interpreter_variables(os.environ).items())
+    parts = [sys.executable, sys.version, os.path.abspath(__file__), __version__, *map("=".join, variables)]
+    return f"keepers-{sha256(os.fsencode(chr(0).join(parts))).hexdigest()[:16]}.sock"
 
 
 def interpreter_variables(env: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if name.startswith(_INTERPRETER_VARIABLES)}
 
 
-def _may_use(pid: int) -> bool:
-    """Return whether a keeper from there is as if we had started it.
+def _would_adopt(pid: int) -> bool:
+    """Return whether this process, which adopted the fork server, would adopt our orphans too.
 
-    A process that adopts orphans may end them. So whoever adopted the fork server has to be above us too.
+    A process that adopts orphans may end them. Keepers and supervisors do, and a program below them may have
+    lost its environment.
     """
-    try:
-        return _parent(pid) in _ancestors() and surroundings(pid) == surroundings(os.getpid())
-    except OSError:
-        return False
+    for ancestor in _ancestors():
+        if ancestor == pid:
+            return True
+        words = _read(f"/proc/{ancestor}/cmdline").split("\0")
+        if words[1:4] == _KEEPER or any(word.endswith(_SUPERVISOR) for word in words[1:4]):
+            return False
+    return False
 
 
 def _parent(pid: int) -> int:
@@ -158,7 +180,7 @@ def _parent(pid: int) -> int:
 
 
 def _ancestors() -> Iterator[int]:
-    """Yield our ancestors, at last 1 or 0: the system itself, which adopts whoever is left."""
+    """Yield our ancestors, at last 1 or 0: the system itself, which adopts all others."""
     pid = os.getppid()
     while pid > 1:
         yield pid
@@ -166,22 +188,33 @@ def _ancestors() -> Iterator[int]:
     yield pid
 
 
-def surroundings(pid: int) -> tuple[object, ...]:
-    """Return what a process passes on to its children: namespaces, cgroup, limits, rights, priority."""
-    base = f"/proc/{pid}"
+def _fingerprint() -> bytes:
+    """Return the surroundings in short. Each process reads its own: Yama keeps some from others."""
+    from hashlib import sha256
+
+    return sha256(repr(surroundings()).encode(errors="surrogateescape")).digest()
+
+
+def surroundings(process: int | str = "thread-self") -> tuple[object, ...]:
+    """Return what a process passes on to its children: namespaces, cgroup, limits, rights, priority.
+
+    Some belong to a thread.
+    """
+    base = f"/proc/{process}"
     status = dict(line.split(":\t", 1) for line in _read(f"{base}/status").splitlines() if ":\t" in line)
+    fields = _fields(process)
     return (
-        [os.readlink(f"{base}/ns/{name}") for name in _NAMESPACES],
+        [os.readlink(f"{base}/ns/{name}") for name in sorted(os.listdir(f"{base}/ns"))],
         os.readlink(f"{base}/root"),
         [status.get(name) for name in _STATUS],
         [_read(f"{base}/{name}") for name in _FILES if os.path.exists(f"{base}/{name}")],
-        _fields(pid)[_NICE],
+        [fields[number] for number in (_NICE, _REALTIME_PRIORITY, _SCHEDULING_POLICY)],
     )
 
 
-def _fields(pid: int) -> list[str]:
+def _fields(process: int | str) -> list[str]:
     """Return the fields of /proc/PID/stat after the name of the program, which may hold anything."""
-    return _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return _read(f"/proc/{process}/stat").rpartition(")")[2].split()
 
 
 def _read(path: str) -> str:
@@ -202,7 +235,12 @@ def _peer_pid(connection: socket.socket) -> int:
 def _request(spec: SessionSpec) -> bytes:
     import json
 
-    request = {"spec": spec.to_json().decode(), "env": dict(os.environ)}
+    request = {
+        "spec": spec.to_json().decode(),
+        "env": dict(os.environ),
+        "ignored": [one for one in signal.valid_signals() if signal.getsignal(one) == signal.SIG_IGN],
+        "blocked": list(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
+    }
     return json.dumps(request).encode()
 
 
@@ -216,13 +254,19 @@ def main() -> None:
 
     path = Path(sys.argv[1])
     os.chdir("/")
-    lock = lockfile.acquire(path.with_suffix(".lock"), lambda _: True)
+    _set_signals((), ())  # not those of the caller, nor of its shell
+    if path.name != _socket_name():  # a relative PYTHONPATH leads to another package
+        return
+    lock_path = path.with_suffix(".lock")
+    lock = lockfile.acquire(lock_path, lambda _: True)
     if lock is None:
         return
     listener = _listen(path)
     files = _load()
     if (connection := _serve(listener, files)) is None:
-        path.unlink(missing_ok=True)  # before the lock is gone: the next one has a socket of its own
+        if lockfile.is_at(lock, lock_path):  # else the folder was removed, and the next one may be there
+            path.unlink(missing_ok=True)
+            lock_path.unlink(missing_ok=True)
         return
     listener.close()
     os.close(lock)
@@ -237,8 +281,8 @@ def _listen(path: Path) -> socket.socket:
     return listener
 
 
-def _load() -> dict[str, int]:
-    """Load what a keeper needs. Returns the files, with the times of their last change."""
+def _load() -> Files:
+    """Load what a keeper needs. Returns the files, and how to see that they have changed."""
     import gc
 
     from .process import load_asyncio
@@ -256,24 +300,30 @@ def _load() -> dict[str, int]:
         _ = agent.prompts, agent.hooks
     if screen := open_screen(80, 24):  # loads the engine
         screen.close()
+    paths = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    paths |= {line.split(maxsplit=5)[5] for line in _read("/proc/self/maps").splitlines() if "/" in line}
     files = {}
-    for module in list(sys.modules.values()):
-        if path := getattr(module, "__file__", None):
-            with contextlib.suppress(OSError):
-                files[path] = os.stat(path).st_mtime_ns
+    for path in filter(None, paths):
+        with contextlib.suppress(OSError):
+            files[path] = _state(path)
     gc.collect()
     gc.freeze()  # so that no collection writes to memory that is shared
     return files
 
 
-def _is_current(files: dict[str, int]) -> bool:
+def _state(path: str) -> tuple[int, ...]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _is_current(files: Files) -> bool:
     try:
-        return all(os.stat(name).st_mtime_ns == changed for name, changed in files.items())
+        return all(_state(path) == before for path, before in files.items())
     except OSError:
         return False
 
 
-def _serve(listener: socket.socket, files: dict[str, int]) -> socket.socket | None:
+def _serve(listener: socket.socket, files: Files) -> socket.socket | None:
     """Fork a process for each connection: there this returns the connection, and here None at the end."""
     listener.listen(_BACKLOG)  # not earlier: a caller would wait until all is loaded
     while is_readable(listener.fileno(), IDLE_LIMIT):
@@ -296,6 +346,10 @@ def _detached(connection: socket.socket) -> socket.socket:
     return connection
 
 
+def greeting() -> bytes:
+    return _GREETING.pack(os.getpgrp(), _fingerprint())
+
+
 def _become_keeper(connection: socket.socket) -> int:
     from remuda.untrusted import parse_json
 
@@ -303,20 +357,30 @@ def _become_keeper(connection: socket.socket) -> int:
     from .spec import SessionSpec
 
     with connection:
-        connection.sendall(_LENGTH.pack(os.getpgrp()))
+        connection.sendall(greeting())
         header, descriptors, _, _ = socket.recv_fds(connection, _LENGTH.size, 2)
         if not header:  # the caller has chosen the slow way
             return 0
+        for fd in descriptors:
+            os.set_inheritable(fd, False)  # in Python 3.11 the function ignores the flag for this
         header += read_exactly(connection, _LENGTH.size - len(header))
         data = read_exactly(connection, _LENGTH.unpack(header)[0])
     request = parse_json(data, keep_surrogates=True)
     os.environ.clear()
     os.environ.update(request["env"])
     time.tzset()
+    _set_signals(request["ignored"], request["blocked"])
     spec = SessionSpec.from_json(request["spec"].encode())
     _show_as("-m", "remuda.keeper", str(descriptors[0]), spec.name)
     settle()
     return run_keeper(spec, StartReport(descriptors[0]), descriptors[1] if descriptors[1:] else None)
+
+
+def _set_signals(ignored: Collection[int], blocked: Collection[int]) -> None:
+    for one in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        is_ignored = one in ignored or one in _ALWAYS_IGNORED
+        signal.signal(one, signal.SIG_IGN if is_ignored else signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def _show_as(*words: str) -> None:

@@ -104,7 +104,7 @@ def _start(spec: SessionSpec, timeout: float, *, lifeline: int | None) -> tuple[
     report_read = ours.detach()
     try:
         complaint: bytes | None = b""
-        group = server.fork(spec, passed) if server is not None else None
+        group = server.fork(spec, passed, timeout) if server is not None else None
         if is_slow := group is None:
             group, complaint = _start_slowly(spec, passed, timeout)
         theirs.close()
