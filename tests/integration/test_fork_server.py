@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import shlex
@@ -22,6 +23,7 @@ from remuda.keeper.spec import SessionSpec
 from remuda.keeper.start import start_attended
 from remuda.paths import connect_own
 from remuda.proctree import descendants
+from remuda.supervised.child_process import SupervisedProcess
 from support.commands import COMMAND
 from support.heimdall_client import PATIENCE
 from support.keeper import Process, Start, end_processes, until
@@ -204,6 +206,23 @@ def test_a_session_in_a_session_belongs_to_it_whatever_its_environment(
         assert keeper in descendants(outer.keeper_pid)
     finally:
         subprocess.run([*COMMAND, "kill", "inner"], check=True, capture_output=True)
+
+
+def test_a_session_of_a_supervised_agent_ends_with_it(server: Process, home: Path) -> None:
+    async def steps() -> None:
+        held = SupervisedProcess(lambda _: None, lambda: None)
+        script = f"{shlex.join(COMMAND)} start inner -d -- cat; exec cat"
+        held.start(["/bin/sh", "-c", script], "/", dict(os.environ), asyncio.get_running_loop())
+        try:
+            record = home / "sessions" / "inner.json"
+            await asyncio.to_thread(until, record.exists, "the inner session")
+            keeper = Process(keeper_of(home, "inner"))
+            assert not is_forked(keeper.pid)
+        finally:
+            await held.close(PATIENCE)
+        assert keeper.ended()
+
+    asyncio.run(steps())
 
 
 def test_caller_reads_nothing_of_it_that_only_a_debugger_may_read(server: Process, home: Path) -> None:
