@@ -225,6 +225,42 @@ def test_a_session_of_a_supervised_agent_ends_with_it(server: Process, home: Pat
     asyncio.run(steps())
 
 
+WITH_A_READ_ONLY_PROC = """
+mount --bind /proc /proc && mount -o remount,ro,bind /proc && exec "$@"
+"""
+KEEPER_WITHOUT_FILES = """
+import os
+from pathlib import Path
+from remuda.keeper.survivors import find_survivors
+from remuda.paths import sessions_folder
+from test_fork_server import *
+def begin(name):
+    subprocess.run([*COMMAND, "start", name, "-d", "--", "cat"], check=True, stdout=subprocess.DEVNULL)
+begin("first")
+until(is_ready, "a fork server")
+begin("second")
+folder = sessions_folder()
+keeper = keeper_of(folder.parent, "second")
+(folder / "second.pid").unlink()
+print(is_forked(keeper), "fork_server" in Path(f"/proc/{keeper}/cmdline").read_text(), find_survivors(folder))
+subprocess.run([*COMMAND, "kill", "first"], check=True, stdout=subprocess.DEVNULL)
+subprocess.run([*COMMAND, "kill", "second"], check=True, stdout=subprocess.DEVNULL)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can mount")
+def test_keeper_that_cannot_change_its_command_is_a_keeper_all_the_same() -> None:
+    inside = [sys.executable, "-c", KEEPER_WITHOUT_FILES]
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", WITH_A_READ_ONLY_PROC, "sh", *inside],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["True", "True", "{}"], done.stderr
+
+
 def test_caller_reads_nothing_of_it_that_only_a_debugger_may_read(server: Process, home: Path) -> None:
     """Yama (on Ubuntu by default) denies `personality` and its like to a process that is no ancestor."""
     log = home / "opened"

@@ -66,7 +66,7 @@ _STATUS = (
 )
 _FILES = ("cgroup", "limits", "oom_score_adj", "personality", "loginuid", "sessionid", "attr/current")
 _NICE, _REALTIME_PRIORITY, _SCHEDULING_POLICY = 16, 37, 38
-_KEEPER = ["-P", "-m", "remuda.keeper"]
+_KEEPER, _FORKED = ["-P", "-m", "remuda.keeper"], ["-P", "-m", "remuda.keeper.fork_server"]
 _SUPERVISOR = "/remuda/supervised/supervisor.py"
 _ALWAYS_IGNORED = {signal.SIGPIPE, signal.SIGXFSZ}  # by every interpreter
 
@@ -170,7 +170,7 @@ def _would_adopt(pid: int) -> bool:
         if ancestor == pid:
             return True
         words = _read(f"/proc/{ancestor}/cmdline").split("\0")
-        if words[1:4] == _KEEPER or any(word.endswith(_SUPERVISOR) for word in words[1:4]):
+        if words[1:4] in (_KEEPER, _FORKED) or any(word.endswith(_SUPERVISOR) for word in words[1:4]):
             return False
     return False
 

@@ -34,6 +34,8 @@ from .record import SessionRecord
 _NAME_VARIABLE = "REMUDA_SESSION"
 _KEEPER = ["-P", "-m", "remuda.keeper"]
 """The words of a keeper's command after the interpreter: see `start`."""
+_FORKED = ["-P", "-m", "remuda.keeper.fork_server"]
+"""… and of one that could not change the command of its fork server: /proc may be read-only."""
 LOOK_INTERVAL = 0.05
 _BEFORE_HANGUP = 0.5
 KILL_LIMIT = 5.0
@@ -127,7 +129,7 @@ def _is_keeper(pid: int, words: list[str]) -> bool:
     """
     if not sys.platform.startswith("linux"):
         return f" {' '.join(_KEEPER)} " in " ".join(words)
-    return words[1:4] == _KEEPER and any(locked_files(pid, ".pid"))
+    return words[1:4] in (_KEEPER, _FORKED) and any(locked_files(pid, ".pid"))
 
 
 def _of_record(record: SessionRecord, table: dict[int, ProcessEntry]) -> set[int]:
