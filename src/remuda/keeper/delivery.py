@@ -68,6 +68,7 @@ class Delivery:
             self._account,
             rules,
             caller,
+            mailbox.holds,
         )
         self._ready_wanted = False
         self.health = Health(session, observation, prompts, hooks_expected=hooks_expected, settings=settings)

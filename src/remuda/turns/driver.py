@@ -32,6 +32,7 @@ from remuda.tasks import TaskSet
 from .account import Account
 from .approach import Approach
 from .following import InFlight
+from .holds import Holds
 from .interruption import AGAIN_INTERVAL, Interruption
 from .message_policy import MessageAction, MessageDecision, Rules, decide, decide_once, decide_unwanted
 from .readiness import Readiness, Step
@@ -60,6 +61,7 @@ class Driver:
         account: Account,
         rules: Rules,
         caller: Caller | None = None,
+        holds: Holds | None = None,
     ) -> None:
         """`caller` is required if the transport of `prompts` is `call`."""
         self._terminal = terminal
@@ -71,7 +73,7 @@ class Driver:
         self._paste: PasteTransport | None = transport if transport.kind == "paste" else None
         self._caller = caller
         assert (self._paste is None) is (caller is not None)
-        self._approach = Approach(terminal, prompts, account, rules, self._wait, caller)
+        self._approach = Approach(terminal, prompts, account, rules, self._wait, caller, holds)
         self._unheard: list[AgentEvent] | None = None
         """Events that came while a call waited for its answer: only the answer says which turn is ours."""
         self._known_turns: deque[str] = deque(maxlen=_KNOWN_TURNS)
