@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .errors import PathTooLong as PathTooLong
     from .errors import PermissionRefused as PermissionRefused
     from .errors import PoolBroken as PoolBroken
+    from .errors import BudgetExceeded as BudgetExceeded
     from .errors import PoolExhausted as PoolExhausted
     from .errors import PoolNotServed as PoolNotServed
     from .errors import ProtocolError as ProtocolError
@@ -112,7 +113,7 @@ _EXPORTS = {
     "remuda.boss.api": "Approval Boss ReplyResult WaitingItem",
     "remuda.boss.async_api": "AsyncBoss",
     "remuda.errors": """
-        Aborted AgentError AgentRefused AlreadyAnswered BadName BossDown BossExists CallFailed
+        Aborted AgentError AgentRefused AlreadyAnswered BadName BossDown BossExists BudgetExceeded CallFailed
         ClientClosed CommandNotExecutable CommandNotFound FolderUnusable HostUnreachable HubRefused
         HubUnreachable InboxBusy InboxCorrupt InputError InternalError Interrupted
         InvalidOptions LocalProtocolError MessageDead

@@ -180,7 +180,7 @@ def _accounts(
         silent = [] if limit.measure == "time" else [one.label for one in own if not one.reports]
         if used is None and not partial and (not own or len(silent) < len(own)):
             used = 0.0
-        unknown = (*silent, *(["the cost of some messages"] if partial else []))
+        unknown = (*silent, *([f"the {limit.measure.replace('_', ' ')} of some messages"] if partial else []))
         allowed = max(limit.most, raised.get(key, 0.0))
         yield Account(limit, key, used, allowed, tuple(own), unknown, session_id, folder, day if daily else None)
 
@@ -201,7 +201,7 @@ def _used(
     kinds += ["cache_read"] if limit.cache_reads else []
     counts = [getattr(row, kind) for row in rows for kind in kinds]
     known_counts = [one for one in counts if one is not None]
-    return (float(sum(known_counts)) if known_counts else None), False
+    return (float(sum(known_counts)) if known_counts else None), len(known_counts) < len(counts)
 
 
 # ── what follows ──

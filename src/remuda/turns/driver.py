@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from remuda.agents.base import PasteTransport
-from remuda.agents.events import AgentEvent, Failure, PromptSubmitted, TurnFailed, TurnStopped
+from remuda.agents.events import AgentEvent, Failure, MessageRecorded, PromptSubmitted, TurnFailed, TurnStopped
 from remuda.agents.prompting import CallRefused, Carried, ChannelLost, Past, PromptCall, PromptProtocol
 from remuda.agents.state import RESTING, WAITING, WORKING, State
 from remuda.errors import InboxBusy, InputError, NotSafe, RemudaError
@@ -130,6 +130,9 @@ class Driver:
             stop = self._in_flight.hear(event)
             if stop is not None:
                 self._announce_stop(self._in_flight, stop)
+            if self._rules.single_try and isinstance(event, MessageRecorded):
+                used = self._in_flight.turn.used()
+                self._terminal.announce("usage", {"id": self._in_flight.leased.id, "usage": used})
         self._changed.set()
 
     def _announce_stop(self, flight: InFlight, stop: TurnStopped | TurnFailed) -> None:
