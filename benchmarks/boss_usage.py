@@ -46,15 +46,15 @@ _VARIANTS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def measure(scene: Scene, report: Report, rounds: int) -> None:
-    report.title(f"usage and budgets with {_SESSIONS} sessions, {_GROWING} of which write 10 messages a second")
+    report.title(
+        f"usage and budgets with {_SESSIONS} sessions, {_GROWING} of which write 10 messages a second"
+    )
     found: dict[str, list[float]] = {}
     with bounded(600.0, "usage"):
         for number in range(rounds):
             for name, sources in _VARIANTS:
                 found.setdefault(name, []).append(_share(scene, f"usage{number}{len(sources)}", sources))
-    without, usage, both = (
-        report.median(f"of one core, {name}", found[name], "%") for name, _ in _VARIANTS
-    )
+    without, usage, both = (report.median(f"of one core, {name}", found[name], "%") for name, _ in _VARIANTS)
     report.add("usage alone", usage - without, "% of one core")
     report.add("three limits alone", both - usage, "% of one core")
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .errors import BadName as BadName
     from .errors import BossDown as BossDown
     from .errors import BossExists as BossExists
+    from .errors import BudgetExceeded as BudgetExceeded
     from .errors import CallFailed as CallFailed
     from .errors import ClientClosed as ClientClosed
     from .errors import CommandNotExecutable as CommandNotExecutable
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from .errors import PathTooLong as PathTooLong
     from .errors import PermissionRefused as PermissionRefused
     from .errors import PoolBroken as PoolBroken
-    from .errors import BudgetExceeded as BudgetExceeded
     from .errors import PoolExhausted as PoolExhausted
     from .errors import PoolNotServed as PoolNotServed
     from .errors import ProtocolError as ProtocolError

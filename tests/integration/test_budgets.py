@@ -105,7 +105,11 @@ def test_pause_holds_every_sender_over_kills_until_a_human_allows_more(bench: Be
     bench.remuda("approve", "work", "--yes")
     assert [again.ended(one).stage for one in waiting] == ["acked", "acked"]
     approval = bench.boss.client.get("approvals", item["detail"]["ask"])
-    assert (approval["state"], approval["by"], approval["tool"]) == ("answered", "api: command line", "budget")
+    assert (approval["state"], approval["by"], approval["tool"]) == (
+        "answered",
+        "api: command line",
+        "budget",
+    )
     assert "allowed on the command line" in bench.remuda("approvals", item["detail"]["ask"]).out
     until_equal(lambda: (bench.row()["used"], bench.row()["allowed"]), (4 * OUTPUT, 30.0), "the new limit")
     assert bench.item("work") is None

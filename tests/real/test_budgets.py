@@ -38,7 +38,7 @@ def boss(home: Path) -> Iterator[RunningBoss]:
 
 
 def test_session_over_its_budget_is_paused_until_a_human_allows_more(
-    cli: RealCli, start: Start, model: LoopbackModel, boss: RunningBoss, remuda: Commands
+    remuda: Commands, cli: RealCli, start: Start, model: LoopbackModel, boss: RunningBoss
 ) -> None:
     post = Post(keep(start, cli))
     assert post.send("hello").stage == "acked"

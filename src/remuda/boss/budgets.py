@@ -172,8 +172,7 @@ def _accounts(
         seconds = [
             value
             for (of, _), value in worked.items()
-            if (session_id is None or of == session_id)
-            and (not by_folder or usage.folders.get(of) == folder)
+            if (session_id is None or of == session_id) and (not by_folder or usage.folders.get(of) == folder)
         ]
         used, partial = _used(limit, mine, seconds, prices)
         # What reports nothing is unknown. What reports and has done nothing yet is zero.
@@ -182,7 +181,9 @@ def _accounts(
             used = 0.0
         unknown = (*silent, *([f"the {limit.measure.replace('_', ' ')} of some messages"] if partial else []))
         allowed = max(limit.most, raised.get(key, 0.0))
-        yield Account(limit, key, used, allowed, tuple(own), unknown, session_id, folder, day if daily else None)
+        yield Account(
+            limit, key, used, allowed, tuple(own), unknown, session_id, folder, day if daily else None
+        )
 
 
 def _used(
@@ -243,7 +244,9 @@ def _weight(account: Account) -> int:
     return _SEVERITY[account.limit.action]
 
 
-def hold_entries(accounts: Iterable[Account], until_midnight: float, currency: str = "") -> list[dict[str, Any]]:
+def hold_entries(
+    accounts: Iterable[Account], until_midnight: float, currency: str = ""
+) -> list[dict[str, Any]]:
     """Return what keepers read. A limit for a folder or a day is also for sessions that start later."""
     entries = []
     for account in accounts:
@@ -286,7 +289,7 @@ def read_budget(text: str, home: str) -> tuple[Limit, ...]:
         if any(limit.name == other.name for other in limits[: number - 1]):
             raise InvalidOptions(
                 f"{reader.line(number, 'name')}two limits are called '{limit.name}'",
-                hint="give each a name of its own: name = \"…\"",
+                hint='give each a name of its own: name = "…"',
             )
     return limits
 
@@ -332,7 +335,7 @@ class _Reader:
         step = _amount(measure, "step", table["step"], wrong) if "step" in table else most
         sessions = _texts("session", table.get("session", []), wrong)
         if sessions and "session" not in per:
-            raise wrong("session", "session needs per = \"session\"")
+            raise wrong("session", 'session needs per = "session"')
         folders = tuple(self._path(one, wrong) for one in _texts("folder", table.get("folder", []), wrong))
         cache_reads = table.get("cache_reads", False)
         if not isinstance(cache_reads, bool) or (cache_reads and measure != "tokens"):

@@ -188,7 +188,8 @@ class BossService:
         at = self._clock.corrected(float(event.at), now)
         if not event.id or type(event.at) is not float or at != event.at:
             event = replace(event, id=event.id or f"ours:{secrets.token_hex(8)}", at=at)
-        if event.kind in (EventKind.ASKED, EventKind.HELD) and "ask" in event.facts:  # only we give out that id
+        # Only we give out that id.
+        if event.kind in (EventKind.ASKED, EventKind.HELD) and "ask" in event.facts:
             event = replace(event, facts={key: one for key, one in event.facts.items() if key != "ask"})
         return self._index.take(self._with_repository(event), now)
 

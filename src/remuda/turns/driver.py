@@ -21,7 +21,14 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from remuda.agents.base import PasteTransport
-from remuda.agents.events import AgentEvent, Failure, MessageRecorded, PromptSubmitted, TurnFailed, TurnStopped
+from remuda.agents.events import (
+    AgentEvent,
+    Failure,
+    MessageRecorded,
+    PromptSubmitted,
+    TurnFailed,
+    TurnStopped,
+)
 from remuda.agents.prompting import CallRefused, Carried, ChannelLost, Past, PromptCall, PromptProtocol
 from remuda.agents.state import RESTING, WAITING, WORKING, State
 from remuda.errors import InboxBusy, InputError, NotSafe, RemudaError

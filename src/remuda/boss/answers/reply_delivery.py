@@ -23,8 +23,8 @@ from remuda.inbox.journal import Inbox
 from remuda.keeper.cancel import find_prompts
 from remuda.keeper.claim import read_holder
 from remuda.paths import SessionPaths, private_folder
-from remuda.untrusted import one_line
 from remuda.tmux.panes import paste
+from remuda.untrusted import one_line
 
 from ..attention.model import Event, EventKind, Session
 from ..service import BossService

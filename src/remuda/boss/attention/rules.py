@@ -382,7 +382,10 @@ def step(now: SessionProjection, event: Event) -> SessionProjection:
         if event.kind not in _RETURN and not heard_again:
             return now
         now = SessionProjection(
-            since=event.at, pid=now.pid, scripted=now.scripted, dismissed_at=now.dismissed_at,
+            since=event.at,
+            pid=now.pid,
+            scripted=now.scripted,
+            dismissed_at=now.dismissed_at,
             hold=now.hold,
         )
     if event.kind not in (EventKind.GONE, EventKind.ENDED) and not event.facts.get("hearsay"):

@@ -51,6 +51,9 @@ log = logging.getLogger("remuda.boss.evidence.spending")
 _NOTE = "budget"
 _INTERVAL = 5.0
 _SETTLE = 0.2
+_LEAST = 1.0
+_SHARE = 10
+"""Seconds between two looks, at least, and as a multiple of what a look takes."""
 _KEEPER_TIMEOUT = 10.0
 _KEPT_DAYS = 92
 
@@ -158,16 +161,19 @@ class Spending:
 
     async def _run(self) -> None:
         while True:
+            began = self._clock()
             try:
                 await self.look()
             except (OSError, RemudaError) as error:
                 log.warning("cannot look at budgets: %s", error)
+            # A long history takes longer to add up: then it is looked at less often.
+            next_at = began + max(_LEAST, _SHARE * (self._clock() - began))
             try:
                 async with asyncio.timeout(_INTERVAL):
                     await self._changed.wait()
             except TimeoutError:
                 pass
-            await asyncio.sleep(_SETTLE)  # usage comes in several events
+            await asyncio.sleep(max(_SETTLE, next_at - self._clock()))  # usage comes in several events
             self._changed.clear()
 
     async def look(self) -> None:
@@ -309,7 +315,9 @@ class Spending:
         async with self._one_at_a_time:
             await asyncio.to_thread(self._read_limits)
             accounts, prices = await self._accounts()
-        held = {account.key: [one.label for one in account.sessions] for account in accounts if _holds(account)}
+        held = {
+            account.key: [one.label for one in account.sessions] for account in accounts if _holds(account)
+        }
         rows = [
             as_document(one, prices.currency) | {"paused": held.get(one.key, [])[:100]} for one in accounts
         ]

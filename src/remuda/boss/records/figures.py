@@ -229,7 +229,8 @@ class Figures:
             turns = {
                 (session_id, folder): count
                 for session_id, folder, count in connection.execute(
-                    f"SELECT session_id, folder, count(DISTINCT nullif(turn, '')) + sum(turns) {where}", limits
+                    f"SELECT session_id, folder, count(DISTINCT nullif(turn, '')) + sum(turns) {where}",
+                    limits,
                 )
             }
             for session_id, model, agent, folder, *counts in connection.execute(
