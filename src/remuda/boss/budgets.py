@@ -271,7 +271,7 @@ def hold_entries(
 
 
 def read_budget(text: str, home: str) -> tuple[Limit, ...]:
-    """Raises `InvalidOptions` that says the line, what is wrong and the right word. `home` is what ~ means."""
+    """Raises `InvalidOptions` with the line, what is wrong and the right word. `home` is what ~ means."""
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:

@@ -25,7 +25,7 @@ Row = dict[str, Any]
 @json_option
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:
-    """List the limits of budget.toml, and what is used of each. 'remuda help --page budget' has the reference.
+    """List the limits of budget.toml, and what is used of each. Reference: 'remuda help --page budget'.
 
     '-' is not known: then nothing is paused because of it. 'remuda approve SESSION' raises a limit by its
     step.

@@ -1,7 +1,7 @@
 """Sessions that get no messages because a budget is used up: one file that the boss writes and keepers read.
 
-It is on disk, so that a pause outlives the boss and the keeper. A session that it does not name is never held,
-whether a boss runs or not.
+It is on disk, so that a pause outlives the boss and the keeper. A session that it does not name is never
+held, whether a boss runs or not.
 """
 
 from __future__ import annotations

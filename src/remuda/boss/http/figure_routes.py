@@ -141,7 +141,7 @@ async def get_usage(boss: BossParts, request: ApiRequest) -> ApiResponse:
     )
 
 
-async def get_budget(boss: BossParts, request: ApiRequest) -> ApiResponse:
+async def get_budget(boss: BossParts, _request: ApiRequest) -> ApiResponse:
     if boss.service.budgets is None:
         raise NotSafe("the boss does not count budgets", hint="'remuda boss status' says why")
     return ApiResponse(bounded(await boss.service.budgets.document()))
