@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import sys
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from remuda.errors import EXIT_CODES
 from remuda.keeper.environment import session_environment
 from support.boss import RunningBoss
 from support.commands import Commands
+from support.heimdall_client import PATIENCE
 from support.keeper import Kept, Start, until, until_equal
 from support.messages import Post, stages
 
@@ -145,13 +149,42 @@ def test_stop_interrupts_the_turn_and_what_is_not_known_is_not_guessed(bench: Be
     endless = slow.put("SLOW 6000 words")
     slow.reached(endless, "submitted")
     bench.paused("slow")
-    assert "interrupted" in str(slow.ended(endless).steps[-1])
+    assert "interrupted by budget 'time per session'" in str(slow.ended(endless).steps[-1])
     bench.limit("cost = 0.01", 'session = "unknown"')
     bench.keep("unknown").send("costs nothing that is known")
     until(lambda: bench.row()["unknown"], "unknown cost")
     shown = bench.remuda("budget")
     assert "not known, and not counted: the cost of some messages" in shown.err
     assert bench.item("unknown") is None
+
+
+def test_warning_is_one_notice_and_holds_nothing(bench: Bench) -> None:
+    got: queue.Queue[str] = queue.Queue()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:  # the name is the library's
+            got.put(self.rfile.read(int(self.headers["Content-Length"])).decode())
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        to = f'[[to]]\nurl = "http://127.0.0.1:{server.server_port}/"\nreasons = ["budget"]\n'
+        (bench.boss.folder.path / "notify.toml").write_text(to)
+        (bench.boss.folder.path / "notify.toml").chmod(0o600)
+        bench.limit("turns = 1", 'per = "day"', 'action = "warn"')
+        work = bench.keep("work")
+        assert work.send("one").stage == "acked"
+        assert "budget 'turns per day': 1 turns used of 1 turns" in got.get(timeout=PATIENCE)
+        assert work.send("two").stage == "acked"
+        until_equal(lambda: bench.row()["used"], 2, "two turns")
+        server.shutdown()
+    assert got.empty()
+    assert bench.item("work") is None
+    assert "warned" in bench.remuda("budget").out
 
 
 def test_typo_in_the_file_names_the_line_and_the_word_and_keeps_the_last_limits(bench: Bench) -> None:

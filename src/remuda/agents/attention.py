@@ -88,7 +88,7 @@ class EventKind(StrEnum):
     DISMISSED = "dismissed"
     """A user dismissed what it waits for now."""
     HELD = "held"
-    """A budget is used up: no message is delivered until a human allows more. Without `tool`: they are again."""
+    """A budget is used up: it gets no message until a human allows more. Without `tool`: that is over."""
     SEEN = "seen"
     """The session exists. The event has only the facts that identify it."""
 

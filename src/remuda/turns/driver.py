@@ -162,13 +162,15 @@ class Driver:
         self._tasks.start(self._drop(message))
         return False
 
-    def interrupt_turn(self) -> str | None:
+    def interrupt_turn(self, how: str = "on request") -> str | None:
         """Stop the running turn, also one that a user started. Returns the id of its message, if it has one.
+
+        `how` follows "interrupted" in the receipt.
 
         Raises `NotSafe` if no turn runs, or if a dialog is open that the key might close.
         """
         if self._in_flight is not None:
-            self._interrupt(self._in_flight)
+            self._interrupt(self._in_flight, how)
             return self._in_flight.leased.id
         state = self._terminal.state
         if state not in WORKING and state is not State.WAITING_PERMISSION:
@@ -184,9 +186,9 @@ class Driver:
         elif self._paste is not None:
             self._terminal.type(self._paste.interrupt)
 
-    def _interrupt(self, flight: InFlight) -> None:
+    def _interrupt(self, flight: InFlight, how: str = "on request") -> None:
         if not flight.unwanted:
-            flight.interrupt()
+            flight.interrupt(how)
             self._tasks.start(self._do(self._consumer.note_unwanted, flight.leased))
             self._changed.set()
 

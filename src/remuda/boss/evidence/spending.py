@@ -250,7 +250,7 @@ class Spending:
                 await self._report(session, {})
             elif hold is not None and (asked is None or asked.facts.get("mark") != hold.mark):
                 if hold.account.limit.action is Action.STOP:
-                    await self._interrupt(session)
+                    await self._interrupt(session, f"by budget '{hold.account.limit.name}'")
                 await self._report(session, _facts(hold, prices.currency))
         for account in accounts:
             self._warn(account, prices.currency)
@@ -275,7 +275,7 @@ class Spending:
         item_id = digest(account.key, [account.allowed])[:10]
         self._service.warnings.append(Item(item_id, session.id, Reason.BUDGET, now, message))
 
-    async def _interrupt(self, session: Session) -> None:
+    async def _interrupt(self, session: Session, how: str) -> None:
         if session.name is None or self._service.agent_state(session) not in WORKING:
             return
         try:
@@ -283,7 +283,7 @@ class Spending:
                 session.name, sessions_folder(), lambda _event: None, lambda: None, timeout=_KEEPER_TIMEOUT
             )
             try:
-                await client.request("interrupt", within=_KEEPER_TIMEOUT, turn=True)
+                await client.request("interrupt", within=_KEEPER_TIMEOUT, turn=True, how=how)
             finally:
                 client.close()
         except (OSError, RemudaError) as error:
