@@ -204,7 +204,7 @@ class PoolExhausted(RemudaError, code="POOL_EXHAUSTED", exit_name="TIMEOUT"):
 
 
 class BudgetExceeded(RemudaError, code="BUDGET_EXCEEDED", exit_name="NOT_ANSWERED"):
-    """A request used more than its caller allowed. Its turn is stopped, and there is no answer."""
+    """A request used more than its caller allowed. Its turn is stopped, without an answer."""
 
 
 class SessionCrashed(RemudaError, code="SESSION_CRASHED", exit_name="SESSION_DEAD"):
