@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .errors import BadName as BadName
     from .errors import BossDown as BossDown
     from .errors import BossExists as BossExists
+    from .errors import BudgetExceeded as BudgetExceeded
     from .errors import CallFailed as CallFailed
     from .errors import ClientClosed as ClientClosed
     from .errors import CommandNotExecutable as CommandNotExecutable
@@ -112,7 +113,7 @@ _EXPORTS = {
     "remuda.boss.api": "Approval Boss ReplyResult WaitingItem",
     "remuda.boss.async_api": "AsyncBoss",
     "remuda.errors": """
-        Aborted AgentError AgentRefused AlreadyAnswered BadName BossDown BossExists CallFailed
+        Aborted AgentError AgentRefused AlreadyAnswered BadName BossDown BossExists BudgetExceeded CallFailed
         ClientClosed CommandNotExecutable CommandNotFound FolderUnusable HostUnreachable HubRefused
         HubUnreachable InboxBusy InboxCorrupt InputError InternalError Interrupted
         InvalidOptions LocalProtocolError MessageDead

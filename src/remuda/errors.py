@@ -23,6 +23,7 @@
     ├── WaitTimeout             a wait reached its timeout
     ├── Aborted                 the caller cancelled a request
     ├── PoolExhausted           no worker of the pool was free in time
+    ├── BudgetExceeded          a request used more than its caller allowed
     ├── SessionCrashed          a worker of the pool ended during a request
     ├── SessionDirty            a worker has carry-over of a request, and is not used again
     ├── AgentError              the agent itself reported an error
@@ -200,6 +201,10 @@ class PoolExhausted(RemudaError, code="POOL_EXHAUSTED", exit_name="TIMEOUT"):
         super().__init__(message, hint=hint)
         self.waited = waited
         self.size = size
+
+
+class BudgetExceeded(RemudaError, code="BUDGET_EXCEEDED", exit_name="NOT_ANSWERED"):
+    """A request used more than its caller allowed. Its turn is stopped, without an answer."""
 
 
 class SessionCrashed(RemudaError, code="SESSION_CRASHED", exit_name="SESSION_DEAD"):

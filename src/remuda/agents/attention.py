@@ -25,6 +25,7 @@ and these belong to one kind or another:
     LIMITED     message, error, until (seconds since the epoch)
     REGISTERED  how ("startup", "resume", "clear", "fork")
     ENDED       why ("clear", "logout", "other"…)
+    HELD        tool ("budget"), input (limit, used, allowed, raise_to, action), message
 """
 
 from __future__ import annotations
@@ -86,6 +87,8 @@ class EventKind(StrEnum):
     """Its process has ended."""
     DISMISSED = "dismissed"
     """A user dismissed what it waits for now."""
+    HELD = "held"
+    """A budget is used up: it gets no message until a human allows more. Without `tool`: that is over."""
     SEEN = "seen"
     """The session exists. The event has only the facts that identify it."""
 

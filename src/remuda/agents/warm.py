@@ -95,6 +95,13 @@ class Usage:
     cache_read_input_tokens: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a request has used so far. Only its limits see it."""
+
+    usage: Usage
+
+
 # ── permissions ──
 
 
@@ -188,7 +195,7 @@ class Raw:
     message: Mapping[str, Any]
 
 
-SessionEvent = Token | ToolUse | ToolResult | PermissionRequest | Raw | Answered
+SessionEvent = Token | ToolUse | ToolResult | PermissionRequest | Raw | Spent | Answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +208,8 @@ class Request:
     """Called for every permission request; returns in a bounded time."""
     raw: bool = False
     """Whether `Raw` events are wanted."""
+    counted: bool = False
+    """Whether `Spent` events are wanted, and the answer with its usage."""
 
 
 # ── workers ──

@@ -294,6 +294,8 @@ def reason(item: Item) -> str:
     if item["reason"] == "left_alone":
         why = one_line(str(detail.get("error") or ""))
         return f"left alone after {detail.get('tries')} restarts" + (f": {why}" if why else "")
+    if item["reason"] == "budget" and isinstance(asked := detail.get("input"), Mapping):
+        return f"{text}: {one_line(str(asked.get('limit')))}"
     tool = detail.get("tool")
     return f"{text}: {one_line(str(tool))}" if tool and item["reason"] == "permission" else text
 

@@ -39,6 +39,7 @@ SOURCES: tuple[str, ...] = (
     "remuda.boss.evidence.detector:Detector",
     "remuda.boss.evidence.silence:Silence",
     "remuda.boss.evidence.usage:Usage",
+    "remuda.boss.evidence.spending:Spending",
     "remuda.boss.evidence.messages:Messages",
     "remuda.boss.evidence.plans:Plans",
     "remuda.boss.evidence.restarts:Restarts",

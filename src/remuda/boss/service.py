@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Protocol
 
 from remuda.agents.conversation import Tokens
 from remuda.agents.state import State as AgentState
@@ -24,6 +24,7 @@ from remuda.untrusted import one_line
 
 from .attention.display import beginnings, label
 from .attention.model import Approval, ApprovalState, Event, EventKind, Item, Session, Source
+from .attention.projection import Ask
 from .attention.redate import AHEAD, UNSEEN
 from .attention.rules import make_ask_id
 from .attention.session_index import Changes, SessionEntry, SessionIndex
@@ -47,6 +48,16 @@ _STATES_NOTE = "states_until"
 _STATES_DELAY = 2.0
 """State changes are written together, this many seconds after the first."""
 _STATES_INTERVAL = 60.0
+
+
+class BudgetDesk(Protocol):
+    """Counts budgets; `boss/evidence/spending` has it."""
+
+    async def decide(self, approval: Approval, *, allow: bool) -> None:
+        """Raise the limit of a request, or leave its session paused."""
+
+    async def document(self) -> dict[str, Any]:
+        """Return all limits with what is used of them."""
 
 
 class BossService:
@@ -76,6 +87,10 @@ class BossService:
         own."""
         self.catching_up: list[Callable[[], Coroutine[Any, Any, object]]] = []
         """Sources that read events with a delay: makes them read now."""
+        self.warnings: list[Item] = []
+        """What to notify about without an item in the queue. The notifier takes them."""
+        self.budgets: BudgetDesk | None = None
+        """None while no source counts budgets."""
         self._index = SessionIndex()
         self._repositories = Repositories()
         self._tasks = TaskSet()
@@ -173,7 +188,8 @@ class BossService:
         at = self._clock.corrected(float(event.at), now)
         if not event.id or type(event.at) is not float or at != event.at:
             event = replace(event, id=event.id or f"ours:{secrets.token_hex(8)}", at=at)
-        if event.kind is EventKind.ASKED and "ask" in event.facts:  # only we give out that id
+        # Only we give out that id.
+        if event.kind in (EventKind.ASKED, EventKind.HELD) and "ask" in event.facts:
             event = replace(event, facts={key: one for key, one in event.facts.items() if key != "ask"})
         return self._index.take(self._with_repository(event), now)
 
@@ -501,6 +517,11 @@ class BossService:
         )
         await self._carry_out([self._index.change_approval(answered), self._take(ended, now)])
         return self.approval(approval_id)
+
+    def hold_of(self, session_id: str) -> Ask | None:
+        """Return the last request of a budget of the session; None while it gets messages."""
+        entry = self._index.entries.get(session_id)
+        return entry.event_log.projection.hold if entry is not None else None
 
     async def change_approval(self, approval: Approval) -> None:
         """Store that a decision was delivered, or until when one can be."""

@@ -59,6 +59,7 @@ MORE: dict[str, dict[str, str]] = {
         "resume": "Bring back sessions that ended with their machine",
         "resize": "Change the terminal size of a session",
         "usage": "Show the tokens and the money that agents used",
+        "budget": "List the limits on usage, and check their file",
         "clean": "Remove logs and records of ended sessions",
         "launch": "Run a command on its own terminal, without a keeper",
     },

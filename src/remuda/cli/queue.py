@@ -190,6 +190,7 @@ _STATES = {
     "permission": "waiting_permission",
     "question": "waiting_answer",
     "plan": "waiting_answer",
+    "budget": "waiting_answer",
 }
 """States of 'remuda ls' by reason; all other reasons are errors."""
 

@@ -41,6 +41,7 @@ _HIDDEN = (
     "expires",
     "lease",
 )
+_UNDELIVERED = ("accepted", "nacked")
 _WAITS = {
     "accepted": "waiting until the agent is ready for it",
     "written": "typed; waiting until the agent takes it",
@@ -115,12 +116,15 @@ def print_sent(receipt: dict[str, Any], *, as_json: bool) -> None:
 
 def print_receipt(trace: Trace, what: str | None, *, as_json: bool) -> None:
     """`what`: the word of the user. A complete id is not printed again."""
+    why = why_held(session_of(trace.folder)) if trace.stage in _UNDELIVERED else ""
     if as_json:
-        print_json(trace.document())
+        print_json(trace.document() | ({"held": why} if why else {}))
         return
     if what != trace.id:
         echo(style(trace.id, bold=True))
     show_trace(trace)
+    if why:
+        echo(f"it waits: {flat(why)}")
 
 
 def find_message(what: str | None, path: Path | None, folder: Path | None) -> Trace:
@@ -161,6 +165,17 @@ def held(inbox: Path) -> str:
     return f"the message waits: session '{session.name}' has ended; {hint}"
 
 
+def why_held(session: SessionPaths | None) -> str:
+    """Return why the keeper of a session delivers nothing now; empty if it does, or has ended."""
+    if session is None or read_holder(session) is None:
+        return ""
+    try:
+        with KeeperClient.connect(session.name, session.folder, read_only=True) as client:
+            return str((client.describe().get("delivery") or {}).get("held") or "")
+    except (RemudaError, EOFError, OSError):
+        return ""
+
+
 class _WaitReporter:
     """While the user waits for a message: prints why it is not delivered, and expires it in time."""
 
@@ -173,7 +188,7 @@ class _WaitReporter:
         """Why it was not delivered yet, if the keeper reports it."""
 
     def __call__(self, trace: Trace) -> None:
-        self.why = self._held() if trace.stage in ("accepted", "nacked") else ""
+        self.why = why_held(self._session) if trace.stage in _UNDELIVERED else ""
         self._progress.say(f"{trace.id}: {self.why or _WAITS.get(trace.stage, trace.stage)}")
         if self._session is not None:
             check_delivers(self._session, trace.id)
@@ -185,15 +200,6 @@ class _WaitReporter:
         if expires and time.time() >= expires:
             with contextlib.suppress(OSError, RemudaError):  # we may not be allowed to change it
                 Inbox(self._folder).expire(trace.id)
-
-    def _held(self) -> str:
-        if self._session is None or read_holder(self._session) is None:
-            return ""
-        try:
-            with KeeperClient.connect(self._session.name, self._session.folder, read_only=True) as client:
-                return str((client.describe().get("delivery") or {}).get("held") or "")
-        except (RemudaError, EOFError, OSError):
-            return ""
 
 
 def wait_for_end(message: str, folders: list[Path], timeout: float | None, *, as_json: bool) -> int:

@@ -68,6 +68,7 @@ class Delivery:
             self._account,
             rules,
             caller,
+            mailbox.holds,
         )
         self._ready_wanted = False
         self.health = Health(session, observation, prompts, hooks_expected=hooks_expected, settings=settings)
@@ -113,8 +114,8 @@ class Delivery:
     def interrupt(self, message: str) -> bool:
         return self._driver.interrupt(message)
 
-    def interrupt_turn(self) -> str | None:
-        return self._driver.interrupt_turn()
+    def interrupt_turn(self, how: str = "on request") -> str | None:
+        return self._driver.interrupt_turn(how)
 
     def ready(self) -> dict[str, Any]:
         """Return whether a prompt would be typed at once; if not, clients get `ready` when it would."""

@@ -11,6 +11,7 @@ from remuda._version import __version__
 from remuda.duration import check_seconds
 from remuda.errors import InvalidOptions
 from remuda.terminal.screen import Screen
+from remuda.untrusted import one_line
 
 from .asks import Asks
 from .cleanliness import Cleanliness
@@ -19,6 +20,7 @@ from .server import Operation, Peer
 from .session import HookSubscription, Session
 
 _ARGV_CHARACTERS = 16_384
+_HOW_CHARACTERS = 200
 
 
 def _number(args: dict[str, Any], key: str) -> int:
@@ -176,7 +178,8 @@ def make_turn_operations(
         peer.require_typist()
         message = args.get("id")
         if args.get("turn") is True and message is None:
-            return {"in_flight": (found := delivery.interrupt_turn()) is not None, "id": found}
+            how = one_line(str(args.get("how") or "on request"))[:_HOW_CHARACTERS]
+            return {"in_flight": (found := delivery.interrupt_turn(how)) is not None, "id": found}
         if not isinstance(message, str) or not message:
             raise InvalidOptions("interrupt needs the id of a message")
         return {"in_flight": delivery.interrupt(message)}

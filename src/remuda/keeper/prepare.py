@@ -9,6 +9,7 @@ import contextlib
 import logging
 import shlex
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from remuda.paths import SessionPaths, accounts_folder, private_folder
 from remuda.proctree import adopt_orphans
 from remuda.terminal.asciicast import Recorder
 from remuda.turns.account import Account
+from remuda.turns.holds import Holds, holds_file
 from remuda.turns.turn import Turn
 
 from .begin import StartedProgram, begin
@@ -56,16 +58,21 @@ class Mailbox:
             self.submitted = SubmittedMessages(folder, who)
         self.consumer: Consumer = self.submitted or Consumer(folder, who, durable=not spec.ephemeral)
         self.account = Account(accounts_folder(), prompts.account(spec.env))
+        self.holds = Holds(holds_file(), spec.name, spec.cwd)
         # Agents of other packages may not know such a name.
         if (shared := getattr(prompts, "shared_account", None)) is not None:
             self.account.share(shared(spec.env))
+        self._is_held = not (spec.once or spec.single_try)
+        """Whether budgets hold its messages."""
         self.first: tuple[Leased, Turn] | None = None
 
-    def take_first(self) -> str | None:
+    def take_first(self, conversation: Mapping[str, Any]) -> str | None:
         """Return the first message as an argument, if it can be one: exact, and no key is typed."""
         try:
             self.consumer.open()
             if self.account.limited_for(time.time()) or self.consumer.orphan() is not None:
+                return None
+            if self._is_held and self.holds.reason(conversation.get("session_id"), time.time()):
                 return None
             return self._lease_argument()
         except (RemudaError, InboxError, OSError) as error:
@@ -134,7 +141,7 @@ def prepare(spec: SessionSpec, paths: SessionPaths, begun: StartedProgram | None
     recorder = _open_recorder(spec)
     if begun is None:
         may_ask = mailbox is not None and find_agent(spec.agent).takes_argument(spec.argv)
-        prompt = mailbox.take_first() if mailbox is not None and may_ask else None
+        prompt = mailbox.take_first(conversation) if mailbox is not None and may_ask else None
         try:
             begun = begin(spec, paths, prompt, conversation)
         except BaseException:

@@ -516,7 +516,7 @@ class AgentTools:
     def _lets(self, request: Approval, session: str) -> bool:
         """Whether a rule of the policy names the caller for this request."""
         record = SessionRecord.load(SessionPaths(sessions_folder(), session).record)
-        if record is None or request.detail.get("hearsay"):
+        if record is None or request.detail.get("hearsay") or request.reason == Reason.BUDGET:
             return False
         policy = load_policy(policy_file(BossFolder.default(), os.environ))
         cwd = request.detail.get("cwd") or record.cwd

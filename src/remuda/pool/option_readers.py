@@ -109,6 +109,12 @@ def seconds_or_zero(name: str, value: object) -> float:
     return 0.0 if value == 0 and not isinstance(value, bool) else seconds(name, value)
 
 
+def amount(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1e9:
+        raise InvalidOptions(f"{name} must be a number above 0, not {shown(value)}")
+    return float(value)
+
+
 def limit(name: str, value: object) -> float | None:
     return None if value is None else seconds(name, value)
 

@@ -65,6 +65,10 @@ class RunOptions(PrewarmOptions, total=False):
     timeout: float | None
     """Seconds until the request fails, including the wait for a worker."""
     request_id: str | None
+    max_output_tokens: int | None
+    """Output tokens after which the request fails with `BudgetExceeded`, as far as the agent reports them."""
+    max_cost: float | None
+    """US dollars; not on the terminal backend, where no agent reports its cost."""
 
 
 class AsyncRunOptions(RunOptions, total=False):
@@ -176,6 +180,8 @@ class RequestSettings:
     permissions: Permissions = _option(read.permissions)
     request_id: str | None = _option(read.request_id)
     signal: asyncio.Event | None = _option(read.signal)
+    max_output_tokens: int | None = _option(read.count)
+    max_cost: float | None = _option(read.amount)
 
 
 _PROFILE = _readers(PartialProfile)
@@ -200,6 +206,11 @@ def read_client(given: Mapping[str, object]) -> ClientSettings:
 
 def read_run(given: Mapping[str, object], settings: ClientSettings) -> RequestSettings:
     values = read.read_all(given, _REQUEST, "request")
+    if "max_cost" in values and settings.backend == "terminal":
+        raise InvalidOptions(
+            "max_cost does not work with the terminal backend, which does not know the cost",
+            hint="use max_output_tokens, or the stream or print backend",
+        )
     changes = _take_profile(values)
     changes["env"] = {**settings.profile.env, **changes.get("env", {})}
     values.setdefault("timeout", settings.default_timeout)

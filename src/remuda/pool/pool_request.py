@@ -13,7 +13,15 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
 
-from remuda.errors import Aborted, PoolExhausted, RemudaError, SessionCrashed, SpawnFailed, WaitTimeout
+from remuda.errors import (
+    Aborted,
+    BudgetExceeded,
+    PoolExhausted,
+    RemudaError,
+    SessionCrashed,
+    SpawnFailed,
+    WaitTimeout,
+)
 
 from .events import LOG, PoolObserver
 from .options import ClientSettings, RequestSettings
@@ -32,9 +40,11 @@ from .types import (
     Request,
     RunResult,
     SessionEvent,
+    Spent,
     StreamEvent,
     ToolResult,
     ToolUse,
+    Usage,
 )
 from .worker import Profile
 
@@ -63,7 +73,8 @@ class PoolRequest:
         self.always = False
         """Whether a permission was given for the rest of the conversation."""
         decide = decider(options.permissions, permission_timeout, self._note_always)
-        self.for_worker = Request(request_id, prompt, decide, raw)
+        self._most_tokens, self._most_cost = options.max_output_tokens, options.max_cost
+        self.for_worker = Request(request_id, prompt, decide, raw, counted=self._most_tokens is not None)
         self.on_early_end: Callable[[], object] = _nothing
         """Called when the request fails: takes it out of the queue, or stops its turn."""
         self.on_answer: Callable[[RunResult], object] = _nothing
@@ -93,6 +104,10 @@ class PoolRequest:
         self._worker_id = None
 
     def push(self, event: SessionEvent) -> None:
+        if isinstance(event, Spent):
+            if (over := self._over(event.usage, None)) is not None:
+                self.fail(over)
+            return
         if self.ended.done() or self._quiet or isinstance(event, Answered):
             return
         if isinstance(event, Raw) and not self.for_worker.raw:
@@ -110,12 +125,25 @@ class PoolRequest:
     def answer(self, result: RunResult) -> None:
         if self.ended.done():
             return
+        if (over := self._over(result.usage, result.total_cost_usd)) is not None:
+            self.on_early_end = _nothing  # its turn has ended
+            self.fail(over)
+            return
         result.duration = self._loop.time() - self.since
         result.queue_wait, result.warm = self._waited, self._warm
         self.result = result
         self.on_answer(result)
         self._end(Done(result))
         self._observer.done(result)
+
+    def _over(self, usage: Usage | None, cost: float | None) -> BudgetExceeded | None:
+        """Return why it used too much. What is not known does not count."""
+        if self._most_tokens is not None and usage is not None and usage.output_tokens > self._most_tokens:
+            used = f"{usage.output_tokens} output tokens used, and max_output_tokens is {self._most_tokens}"
+            return BudgetExceeded(used)
+        if self._most_cost is not None and cost is not None and cost > self._most_cost:
+            return BudgetExceeded(f"{cost:g} USD used, and max_cost is {self._most_cost:g}")
+        return None
 
     def fail(self, error: RemudaError) -> bool:
         """End with an error. Return False if the request had ended before."""

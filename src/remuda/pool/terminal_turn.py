@@ -22,6 +22,7 @@ from .types import (
     PermissionRequest,
     Request,
     SessionEvent,
+    Spent,
     Token,
     ToolResult,
     ToolUse,
@@ -87,6 +88,9 @@ class TerminalTurn:
             self.stopped = event
         elif kind == "ended" and event["id"] == self.id:
             self.ended = event
+        elif kind == "usage" and event["id"] == self.id:
+            if (usage := _as_usage(event.get("usage"))) is not None and self._request.counted:
+                self._yield(Spent(usage))
         else:
             return
         self._wakeup.notify()
@@ -155,7 +159,8 @@ class TerminalTurn:
         return None if self.ended is None else str(self.ended["end"])
 
     def _is_over(self) -> bool:
-        return self.end is not None and (self.ended is not None or not self._request.raw)
+        needs_end = self._request.raw or self._request.counted
+        return self.end is not None and (self.ended is not None or not needs_end)
 
     def _remaining(self) -> list[SessionEvent]:
         """Return what was not shown yet: the end of a turn may be reported before its last text."""
@@ -222,10 +227,7 @@ class TerminalTurn:
         return self.ended is not None and self.ended["end"] in _PROVEN
 
     def usage(self) -> Usage | None:
-        counted = (self.ended or {}).get("usage")
-        if not isinstance(counted, dict):
-            return None
-        return Usage(**{name: int(counted.get(name) or 0) for name in _COUNTED})
+        return _as_usage((self.ended or {}).get("usage"))
 
     def answer(self) -> Answered:
         """Return the answer of a turn that is over. Raises an error if it ended in another way."""
@@ -273,3 +275,9 @@ def overlap(shown: str, text: str) -> int:
             end = stripped.rfind(tail, 0, end - 1) + len(tail)
         longest = size
     return 0
+
+
+def _as_usage(counted: object) -> Usage | None:
+    if not isinstance(counted, dict):
+        return None
+    return Usage(**{name: int(counted.get(name) or 0) for name in _COUNTED})

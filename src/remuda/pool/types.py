@@ -14,6 +14,7 @@ from remuda.agents.warm import PermissionRequest as PermissionRequest
 from remuda.agents.warm import Raw as Raw
 from remuda.agents.warm import Request as Request
 from remuda.agents.warm import SessionEvent as SessionEvent
+from remuda.agents.warm import Spent as Spent
 from remuda.agents.warm import Token as Token
 from remuda.agents.warm import ToolResult as ToolResult
 from remuda.agents.warm import ToolUse as ToolUse

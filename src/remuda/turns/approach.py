@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from remuda.agents.prompting import Choice, Composer, ComposerKind, PromptProtocol
 
 from .account import Account
+from .holds import Holds
 from .message_policy import Rules
 from .readiness import DRAW_TIMEOUT, Look, Readiness, readiness
 from .turn_terminal import Caller, TurnTerminal
@@ -34,6 +35,7 @@ class Approach:
         rules: Rules,
         wait: Callable[[float], Awaitable[None]],
         caller: Caller | None = None,
+        holds: Holds | None = None,
     ) -> None:
         self._terminal = terminal
         self._prompts = prompts
@@ -41,6 +43,7 @@ class Approach:
         self._rules = rules
         self._wait = wait
         self._caller = caller
+        self._holds = holds
         self._trust_seen = False
         self._trust_marked = False
         self.begun = False
@@ -64,10 +67,17 @@ class Approach:
                 drawn_keys=since_typed >= DRAW_TIMEOUT or self._has_drawn_keys(),
                 draft_patience=self._rules.draft_patience,
                 limited_for=0.0 if self._rules.once else self._account.limited_for(time.time()),
+                hold=self._hold(),
                 by_call=self._caller is not None,
                 connected=self._caller is None or self._caller.connected,
             )
         )
+
+    def _hold(self) -> str:
+        if self._holds is None or self._rules.once:  # of a program, which has limits of its own
+            return ""
+        session_id = self._terminal.conversation.get("session_id")
+        return self._holds.reason(session_id if isinstance(session_id, str) else None, time.time())
 
     def _has_drawn_keys(self) -> bool:
         """Return whether an empty composer proves that the last keys of a user are not on their way to it."""

@@ -21,7 +21,14 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from remuda.agents.base import PasteTransport
-from remuda.agents.events import AgentEvent, Failure, PromptSubmitted, TurnFailed, TurnStopped
+from remuda.agents.events import (
+    AgentEvent,
+    Failure,
+    MessageRecorded,
+    PromptSubmitted,
+    TurnFailed,
+    TurnStopped,
+)
 from remuda.agents.prompting import CallRefused, Carried, ChannelLost, Past, PromptCall, PromptProtocol
 from remuda.agents.state import RESTING, WAITING, WORKING, State
 from remuda.errors import InboxBusy, InputError, NotSafe, RemudaError
@@ -32,6 +39,7 @@ from remuda.tasks import TaskSet
 from .account import Account
 from .approach import Approach
 from .following import InFlight
+from .holds import Holds
 from .interruption import AGAIN_INTERVAL, Interruption
 from .message_policy import MessageAction, MessageDecision, Rules, decide, decide_once, decide_unwanted
 from .readiness import Readiness, Step
@@ -60,6 +68,7 @@ class Driver:
         account: Account,
         rules: Rules,
         caller: Caller | None = None,
+        holds: Holds | None = None,
     ) -> None:
         """`caller` is required if the transport of `prompts` is `call`."""
         self._terminal = terminal
@@ -71,7 +80,7 @@ class Driver:
         self._paste: PasteTransport | None = transport if transport.kind == "paste" else None
         self._caller = caller
         assert (self._paste is None) is (caller is not None)
-        self._approach = Approach(terminal, prompts, account, rules, self._wait, caller)
+        self._approach = Approach(terminal, prompts, account, rules, self._wait, caller, holds)
         self._unheard: list[AgentEvent] | None = None
         """Events that came while a call waited for its answer: only the answer says which turn is ours."""
         self._known_turns: deque[str] = deque(maxlen=_KNOWN_TURNS)
@@ -128,6 +137,9 @@ class Driver:
             stop = self._in_flight.hear(event)
             if stop is not None:
                 self._announce_stop(self._in_flight, stop)
+            if self._rules.single_try and isinstance(event, MessageRecorded):
+                used = self._in_flight.turn.used()
+                self._terminal.announce("usage", {"id": self._in_flight.leased.id, "usage": used})
         self._changed.set()
 
     def _announce_stop(self, flight: InFlight, stop: TurnStopped | TurnFailed) -> None:
@@ -150,13 +162,15 @@ class Driver:
         self._tasks.start(self._drop(message))
         return False
 
-    def interrupt_turn(self) -> str | None:
+    def interrupt_turn(self, how: str = "on request") -> str | None:
         """Stop the running turn, also one that a user started. Returns the id of its message, if it has one.
+
+        `how` follows "interrupted" in the receipt.
 
         Raises `NotSafe` if no turn runs, or if a dialog is open that the key might close.
         """
         if self._in_flight is not None:
-            self._interrupt(self._in_flight)
+            self._interrupt(self._in_flight, how)
             return self._in_flight.leased.id
         state = self._terminal.state
         if state not in WORKING and state is not State.WAITING_PERMISSION:
@@ -172,9 +186,9 @@ class Driver:
         elif self._paste is not None:
             self._terminal.type(self._paste.interrupt)
 
-    def _interrupt(self, flight: InFlight) -> None:
+    def _interrupt(self, flight: InFlight, how: str = "on request") -> None:
         if not flight.unwanted:
-            flight.interrupt()
+            flight.interrupt(how)
             self._tasks.start(self._do(self._consumer.note_unwanted, flight.leased))
             self._changed.set()
 

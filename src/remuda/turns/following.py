@@ -128,10 +128,10 @@ class InFlight:
         self._unwritten.extend(self.turn.called(turn_id, merged=merged))
         self._terminal.release_typing()
 
-    def interrupt(self) -> None:
+    def interrupt(self, how: str = "on request") -> None:
         """Cancel the message. Its turn is stopped as soon as the agent works on it."""
         self._interruption.wanted = True
-        self.turn.interrupter = "on request"
+        self.turn.interrupter = how
 
     @property
     def unwanted(self) -> bool:
@@ -356,9 +356,10 @@ class InFlight:
         if turn.ending and not turn.background:
             return False
         if turn.background and self._terminal.state in RESTING:
-            turn.finish(End.INTERRUPTED, "interrupted on request while it waited for work in the background")
+            waited = "while it waited for work in the background"
+            turn.finish(End.INTERRUPTED, f"interrupted {turn.interrupter} {waited}")
         elif self._interruption.proven:
-            turn.finish(End.INTERRUPTED, "interrupted on request")
+            turn.finish(End.INTERRUPTED, f"interrupted {turn.interrupter}")
         return turn.outcome is not None
 
     def _judge_overtaken(self, now: float) -> None:

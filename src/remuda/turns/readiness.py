@@ -18,6 +18,9 @@ DRAW_TIMEOUT = 10.0
 DRAFT_PATIENCE = 15.0
 """Seconds after which an unchanged draft is stashed for a message. It is restored afterwards."""
 
+_HOLD_INTERVAL = 1.0
+"""Seconds. Only while a message is held: a watch of the file would cost every keeper one more inotify."""
+
 
 class Step(StrEnum):
     TYPE = "type"
@@ -41,6 +44,8 @@ class Look:
     draft_patience: float = DRAFT_PATIENCE
     limited_for: float = 0.0
     """Seconds until the account's limit ends."""
+    hold: str = ""
+    """Why a budget lets no message through."""
     by_call: bool = False
     """Whether prompts are called, not typed: a draft stays in the composer."""
     connected: bool = True
@@ -68,6 +73,8 @@ def readiness(look: Look) -> Readiness:
         return Readiness(Step.WAIT, f"not all sources report {look.state} yet")
     if look.composer.kind is ComposerKind.ABSENT:
         return Readiness(Step.WAIT, "the screen shows no composer")
+    if look.hold:
+        return Readiness(Step.WAIT, look.hold, _HOLD_INTERVAL)
     if look.limited_for > 0:
         return Readiness(Step.WAIT, "the account has reached its rate limit", look.limited_for)
     return _between_keys(look)

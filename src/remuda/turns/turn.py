@@ -312,6 +312,10 @@ class Turn:
         if event.final:
             self.said = event.text
 
+    def used(self) -> dict[str, int]:
+        """Return the tokens of its messages that are recorded so far."""
+        return _sum(self._usage.values())
+
     def _on_recorded(self, event: PromptRecorded) -> list[Fact]:
         if not self._is_recorded_by(event):
             return []

@@ -285,7 +285,7 @@ def test_snapshot_on_disk_has_the_names_that_other_versions_read() -> None:
     document = save(projection)
     assert set(document) == {
         *("under", "since", "by", "message", "detail", "asks", "shut_at", "calls", "earlier", "told"),
-        *("continued_at", "dismissed_at", "pid", "scripted", "why"),
+        *("continued_at", "dismissed_at", "pid", "scripted", "why", "hold"),
     }
     assert (document["under"], document["told"]) == ("stopped", (("words", 5.0),))
     assert load(json.loads(json.dumps(document))) == projection

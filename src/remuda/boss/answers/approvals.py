@@ -22,7 +22,7 @@ from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, NotSafe, 
 from remuda.keeper.aclient import AsyncKeeperClient
 from remuda.tasks import TaskSet
 
-from ..attention.model import Approval, ApprovalState, Event, EventKind, Session, Source
+from ..attention.model import Approval, ApprovalState, Event, EventKind, Reason, Session, Source
 from ..service import APPROVAL_ENDED, BossService, only_at_terminal
 from .decision import Answer, as_question, read_decision
 
@@ -128,6 +128,8 @@ class Approvals:
 
     def _channel(self, approval: Approval) -> Callable[[PermissionDecision], Awaitable[None]]:
         session = self._session(approval)
+        if approval.reason is Reason.BUDGET:
+            return lambda decision: self._to_budget(approval, decision)
         if approval.id in self._waiting_hooks:
             return lambda decision: self._to_hook(session, approval, decision)
         if session.name is not None:
@@ -136,6 +138,15 @@ class Approvals:
 
     def _session(self, approval: Approval) -> Session:
         return self.service.session(approval.session_id)
+
+    async def _to_budget(self, approval: Approval, decision: PermissionDecision) -> None:
+        if self.service.budgets is None:
+            raise NotSafe("the boss does not count budgets", hint="'remuda boss status' says why")
+        if decision.input is not None or decision.always:
+            raise InvalidOptions(
+                "a budget is raised by its step alone", hint="to allow another amount, edit budget.toml"
+            )
+        await self.service.budgets.decide(approval, allow=decision.allow)
 
     async def _to_hook(self, session: Session, approval: Approval, decision: PermissionDecision) -> None:
         hooks = find_agent(session.agent).hooks
@@ -235,9 +246,10 @@ class Approvals:
 
     def _opened(self, approval: Approval, *, again: bool = False) -> None:
         self._announced.add(approval.id)
-        if approval.answer is not None and (again or self._session(approval).name is not None):
+        is_budget = approval.reason is Reason.BUDGET
+        if approval.answer is not None and (again or is_budget or self._session(approval).name is not None):
             self._tasks.start(self._deliver_stored(approval.id))
-        elif self.on_open is not None:
+        elif self.on_open is not None and not is_budget:  # no rule raises a budget
             self._tasks.start(self._announce(approval))
 
     async def _announce(self, approval: Approval) -> None:

@@ -24,6 +24,7 @@ from remuda.keeper.cancel import find_prompts
 from remuda.keeper.claim import read_holder
 from remuda.paths import SessionPaths, private_folder
 from remuda.tmux.panes import paste
+from remuda.untrusted import one_line
 
 from ..attention.model import Event, EventKind, Session
 from ..service import BossService
@@ -93,6 +94,9 @@ class Replies:
             raise NotSafe("the agent is now in another conversation", hint="use its name, pane or folder")
         if session.name is not None:
             return await asyncio.to_thread(self._put, session.name, text, options)
+        if (hold := self._service.hold_of(session.id)) is not None:
+            why = one_line(str(hold.facts.get("message", "")))
+            raise NotSafe(f"the agent is paused: {why}", hint=f"'remuda approve {session.id}' allows more")
         return await self._type(session, text, options)
 
     # ── kept ──

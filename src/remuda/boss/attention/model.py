@@ -74,6 +74,8 @@ class Reason(StrEnum):
     DEAD = "dead"
     LEFT_ALONE = "left_alone"
     """It ended again and again, and is not restarted any more."""
+    BUDGET = "budget"
+    """It has used up a budget, and gets no more messages."""
 
 
 @dataclass(frozen=True, slots=True)

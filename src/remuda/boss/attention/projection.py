@@ -102,12 +102,19 @@ class SessionProjection:
     pid: int | None = None
     scripted: bool = False
     """A program started it and reads its answer or error: no human is needed for that."""
+    hold: Ask | None = None
+    """The budget that it has used up. It ends with a decision, and is dropped when messages flow again."""
     why: str = ""
     """The last change of state."""
 
     @property
     def open_asks(self) -> list[Ask]:
         return [ask for ask in self.asks if ask.ended_at is None and ask.asked_at > self.shut_at]
+
+    @property
+    def open_hold(self) -> Ask | None:
+        is_open = self.hold is not None and self.hold.ended_at is None and self.activity not in OVER
+        return self.hold if is_open else None
 
     @property
     def asking(self) -> Ask | None:
@@ -155,6 +162,9 @@ class SessionProjection:
             more = len(self.open_asks) - 1
             detail = ask.detail | {"ask": ask.id} | ({"more": more} if more else {})
             return Wait(ask.reason, ask.asked_at, str(ask.facts.get("message", "")), detail)
+        if (hold := self.open_hold) is not None and hold.asked_at > self.dismissed_at:
+            message = str(hold.facts.get("message", ""))
+            return Wait(Reason.BUDGET, hold.asked_at, message, hold.detail | {"ask": hold.id})
         reason = Reason.LEFT_ALONE if self.is_left_alone else _REASONS.get(self.activity)
         if reason is None or (self.scripted and reason is not Reason.HUNG):
             return None
@@ -175,13 +185,22 @@ def save(projection: SessionProjection) -> dict[str, Any]:
     }
     return plain | {
         "by": int(projection.by),
-        "asks": [{one.name: getattr(ask, one.name) for one in fields(ask)} for ask in projection.asks],
+        "asks": [_save_ask(ask) for ask in projection.asks],
         "calls": {
             tool_use_id: {one.name: getattr(call, one.name) for one in fields(call)}
             for tool_use_id, call in projection.calls.items()
         },
         "earlier": list(projection.earlier),
+        "hold": _save_ask(projection.hold) if projection.hold is not None else None,
     }
+
+
+def _save_ask(ask: Ask) -> dict[str, Any]:
+    return {one.name: getattr(ask, one.name) for one in fields(ask)}
+
+
+def _load_ask(document: Mapping[str, Any]) -> Ask:
+    return Ask(**{**document, "reason": Reason(document["reason"])})
 
 
 def load(document: Mapping[str, Any]) -> SessionProjection:
@@ -193,7 +212,8 @@ def load(document: Mapping[str, Any]) -> SessionProjection:
         | {
             "activity": State(known["activity"]),
             "by": Source(known["by"]),
-            "asks": tuple(Ask(**ask | {"reason": Reason(ask["reason"])}) for ask in document["asks"]),
+            "asks": tuple(_load_ask(ask) for ask in document["asks"]),
+            "hold": _load_ask(document["hold"]) if document.get("hold") else None,
             "calls": {tool_use_id: ToolCall(**call) for tool_use_id, call in document["calls"].items()},
             "earlier": tuple(document["earlier"]),
             "unrepeated": tuple((str(words), float(at)) for words, at in document.get("told", ())),

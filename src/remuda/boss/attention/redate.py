@@ -42,7 +42,7 @@ def move_event(event: Event, by: float) -> Event:
 
     A dialog keeps the id made from its first time, because permission requests and links refer to it.
     """
-    named = event.kind is EventKind.ASKED and "ask" not in event.facts
+    named = event.kind in (EventKind.ASKED, EventKind.HELD) and "ask" not in event.facts
     facts = {**event.facts, "ask": make_ask_id(event)} if named else event.facts
     return replace(event, at=event.at + by, facts=facts)
 
@@ -65,6 +65,7 @@ def move_projection(projection: SessionProjection, by: float) -> SessionProjecti
         continued_at=move(projection.continued_at, by),
         dismissed_at=move(projection.dismissed_at, by),
         asks=tuple(_move_ask(ask, by) for ask in projection.asks),
+        hold=_move_ask(projection.hold, by) if projection.hold is not None else None,
         calls={
             tool_use_id: replace(call, at=move(call.at, by)) for tool_use_id, call in projection.calls.items()
         },

@@ -23,6 +23,7 @@ decides; at the same time the one whose source is worth more.
 | ENDED | `ended`, in good order. Ignored if it goes on in a later process |
 | GONE | `dead`, if it did not end in good order, and that process was its last |
 | GONE, tries | `dead` also then: it was restarted that often, and is left alone |
+| HELD | no state: it gets no message until a human allows more, or gets them again |
 | DISMISSED | what it waits for now is removed from the queue |
 | SEEN | nothing |
 
@@ -330,7 +331,17 @@ def _ask_ended(now: SessionProjection, event: Event) -> SessionProjection:
         by_tool_use_id = facts.get("tool_use_id") is not None and ask.tool_use_id == facts["tool_use_id"]
         return ask.id == facts.get("ask") or by_tool_use_id or bool(key and ask.key == key)
 
+    if now.hold is not None and now.hold.id == facts.get("ask"):
+        proof = {"end": str(facts.get("why", "answered")), "at": event.at}
+        return replace(now, hold=replace(now.hold, ended_at=event.at, proof=proof), why="answered")
     return _end_asks(now, event, str(facts.get("why", "answered")), is_it)
+
+
+def _held(now: SessionProjection, event: Event) -> SessionProjection:
+    if not event.facts.get("tool"):
+        return replace(now, hold=None, why="answered")
+    hold = Ask(make_ask_id(event), _key(event), Reason.BUDGET, event.at, dict(event.facts))
+    return replace(now, hold=hold)
 
 
 def _dismissed(now: SessionProjection, event: Event) -> SessionProjection:
@@ -356,6 +367,7 @@ RULES: dict[EventKind, Reducer] = {
     EventKind.HUNG: _hung,
     EventKind.ENDED: _ended,
     EventKind.GONE: _gone,
+    EventKind.HELD: _held,
     EventKind.DISMISSED: _dismissed,
     EventKind.SEEN: _seen,
 }
@@ -366,11 +378,15 @@ _LAST = (EventKind.ENDED, EventKind.GONE, EventKind.DISMISSED)
 def step(now: SessionProjection, event: Event) -> SessionProjection:
     """Apply one event, which is not older than any before it."""
     if now.activity in OVER and event.kind not in _LAST:
-        heard_again = event.kind is not EventKind.SEEN and event.at > now.since + _REVIVAL
+        heard_again = event.kind not in (EventKind.SEEN, EventKind.HELD) and event.at > now.since + _REVIVAL
         if event.kind not in _RETURN and not heard_again:
             return now
         now = SessionProjection(
-            since=event.at, pid=now.pid, scripted=now.scripted, dismissed_at=now.dismissed_at
+            since=event.at,
+            pid=now.pid,
+            scripted=now.scripted,
+            dismissed_at=now.dismissed_at,
+            hold=now.hold,
         )
     if event.kind not in (EventKind.GONE, EventKind.ENDED) and not event.facts.get("hearsay"):
         now = _note(now, event.facts)

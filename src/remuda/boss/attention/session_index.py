@@ -230,10 +230,11 @@ class SessionIndex:
         if settled != session:
             entry.session = changes.sessions[session.id] = settled
         self._settle_item(entry, None if replaced_by else projection.wait(), at, changes)
-        for ask in projection.asks:
+        asks = (*projection.asks, *([projection.hold] if projection.hold is not None else []))
+        for ask in asks:
             if ask.key:
                 self._settle_approval(entry, projection, ask, replaced_by, changes)
-        dialog_ids = {ask.id for ask in projection.asks}
+        dialog_ids = {ask.id for ask in asks}
         self._withdraw(entry, dialog_ids, at, changes)
         if len(entry.approvals) > _APPROVALS:  # the older ones are on disk
             newest = {*list(entry.approvals)[-_APPROVALS:], *dialog_ids}
@@ -285,7 +286,9 @@ class SessionIndex:
         replaced_by: str | None,
         changes: Changes,
     ) -> None:
-        is_open = ask.ended_at is None and ask.asked_at > projection.shut_at and not replaced_by
+        is_hold = ask is projection.hold
+        is_shut = ask is not projection.open_hold if is_hold else ask.asked_at <= projection.shut_at
+        is_open = ask.ended_at is None and not is_shut and not replaced_by
         before = entry.approvals.get(ask.id)
         after = before or _approval(entry.session.id, ask)
         if is_open and after.state is ApprovalState.ENDED:

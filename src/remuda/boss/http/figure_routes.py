@@ -15,7 +15,7 @@ from remuda.boss.state_history import segments
 from remuda.boss.statistics import RANGES, begin_of, permissions, states_over_time, waits
 from remuda.boss.usage_report import Prices, group_usage, usage_over_time
 from remuda.config import load_own_config
-from remuda.errors import InvalidOptions, NotInQueue, RemudaError
+from remuda.errors import InvalidOptions, NotInQueue, NotSafe, RemudaError
 from remuda.keeper.record import SessionRecord
 from remuda.keeper.worktree import Worktree
 from remuda.names import is_name
@@ -141,6 +141,12 @@ async def get_usage(boss: BossParts, request: ApiRequest) -> ApiResponse:
     )
 
 
+async def get_budget(boss: BossParts, _request: ApiRequest) -> ApiResponse:
+    if boss.service.budgets is None:
+        raise NotSafe("the boss does not count budgets", hint="'remuda boss status' says why")
+    return ApiResponse(bounded(await boss.service.budgets.document()))
+
+
 def _label(boss: BossParts, row: dict[str, Any]) -> str | None:
     if row["session_id"] is None:
         return None
@@ -263,6 +269,14 @@ ROUTES = (
         },
         answer=shapes.USAGE,
         errors=_ONE,
+    ),
+    Route(
+        "GET",
+        "/v1/budget",
+        get_budget,
+        "The limits of budget.toml, and what is used of each.",
+        answer=shapes.BUDGET,
+        errors=(409,),
     ),
     Route(
         "GET",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from remuda.agents.conversation import EntryKind
 from remuda.agents.state import State as AgentState
+from remuda.boss import budgets
 from remuda.boss.attention.model import Reason
 
 from .schema import ANYTHING, BOOLEAN, NUMBER, TEXT, Schema, nullable, one_of, record, ref, several
@@ -126,6 +127,35 @@ USAGE = record(
         "total": ref("UsageRow"),
         "cut": BOOLEAN,
         "unknown": several(TEXT),
+    }
+)
+BUDGET = record(
+    {
+        "file": TEXT,
+        "exists": BOOLEAN,
+        "error": MAYBE_TEXT,
+        "limits": several(
+            record(
+                {
+                    "limit": TEXT,
+                    "measure": {"type": "string", "enum": list(budgets.MEASURES)},
+                    "action": one_of(budgets.Action),
+                    "per": several({"type": "string", "enum": list(budgets.PERIODS)}),
+                    "session_id": MAYBE_TEXT,
+                    "session": MAYBE_TEXT,
+                    "folder": MAYBE_TEXT,
+                    "day": MAYBE_TEXT,
+                    "used": MAYBE_NUMBER,
+                    "allowed": NUMBER,
+                    "most": NUMBER,
+                    "step": NUMBER,
+                    "currency": MAYBE_TEXT,
+                    "over": BOOLEAN,
+                    "unknown": several(TEXT),
+                    "paused": several(TEXT),
+                }
+            )
+        ),
     }
 )
 

@@ -26,7 +26,7 @@ from ..folder import BossFolder
 from ..service import BossService
 from .buttons import MOST, offer
 from .links import Links
-from .notification import LINK_LIFE, Action, Notice, Schedule, words
+from .notification import LINK_LIFE, Action, Notice, Schedule, is_quiet, words
 from .notify_file import NotifySettings, PushSettings, Receiver, load_settings, notify_file
 from .push import PushSubscriptions
 from .sending import TIMEOUT, NoticeExchange, clear, host_of, place_of, reason_of, tell
@@ -103,9 +103,10 @@ class Notifier:
     async def _round(self) -> None:
         waiting = self._service.queue()
         over = self._sent.keys() - {item.id for item in waiting}
-        if not waiting and not over:
+        if not waiting and not over and not self._service.warnings:
             return
         settings = self._push.completed(await asyncio.to_thread(self._settings))
+        await self._warn(settings)
         for item_id in over:
             sent_at = self._sent.pop(item_id)
             for receiver in settings.receivers:
@@ -125,6 +126,15 @@ class Notifier:
                 self._tasks.start(self._notify_all(item, notices, settings.push))
         if not failed:
             self._complaint = ""
+
+    async def _warn(self, settings: NotifySettings) -> None:
+        """Send what has no item in the queue, once, after quiet hours."""
+        if is_quiet(settings, self._service.clock()):
+            return
+        warnings, self._service.warnings = self._service.warnings, []
+        for item in warnings:
+            for receiver, notice in await self._notices(item, settings):
+                self._tasks.start(self._try_to_notify(receiver, notice, settings.push))
 
     def _settings(self) -> NotifySettings:
         return load_settings(notify_file(self._folder, os.environ))

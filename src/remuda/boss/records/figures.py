@@ -218,6 +218,34 @@ class Figures:
                 )
             )
 
+    def usage_sums(self, since: float) -> list[UsageSum]:
+        """Return the usage since then by session, folder and model. A turn counts once, with any model."""
+        sums = ", ".join(f"sum({name})" for name in _COUNTERS)
+        found: list[UsageSum] = []
+        counted: set[tuple[str, str | None]] = set()
+        with closing(connect_to_read(self._path)) as connection:
+            where = "FROM usage WHERE hour >= ?1 AND first >= ?2 GROUP BY session_id, folder"
+            limits = (int(since) // HOUR, since)
+            turns = {
+                (session_id, folder): count
+                for session_id, folder, count in connection.execute(
+                    f"SELECT session_id, folder, count(DISTINCT nullif(turn, '')) + sum(turns) {where}",
+                    limits,
+                )
+            }
+            for session_id, model, agent, folder, *counts in connection.execute(
+                "SELECT session_id, model, max(agent), folder, min(first), max(last), sum(messages), "
+                f"{sums}, sum(costed) {where}, model",
+                limits,
+            ):
+                first, last, messages, *values = counts
+                of = (session_id, folder)
+                own_turns = 0 if of in counted else turns.get(of, 0)
+                counted.add(of)
+                head = (session_id, "", model, 0, agent, folder, None, first, last, messages, own_turns)
+                found.append(UsageSum(*head, *values))
+        return found
+
     def waits(self, since: float, until: float) -> list[Any]:
         """Return (reason, since, resolved_at, resolution) of resolved items, the newest first."""
         return self._read(

@@ -16,7 +16,7 @@ export const groupOf = (state) => STATES[state] ?? 'unknown';
 export const State = ({ state }) => html`<span class="state ${groupOf(state)}">${STATES[state] ? state : 'unknown'}</span>`;
 
 const REASONS = {
-  __proto__: null, stopped: 'idle', permission: 'waiting', question: 'waiting', plan: 'waiting', api_error: 'error', limited: 'limited', hung: 'error', dead: 'dead', left_alone: 'dead',
+  __proto__: null, stopped: 'idle', permission: 'waiting', question: 'waiting', plan: 'waiting', api_error: 'error', limited: 'limited', hung: 'error', dead: 'dead', left_alone: 'dead', budget: 'waiting',
 };
 export const Reason = ({ reason }) => html`<span class="state ${REASONS[reason] ?? 'unknown'}">${visible(reason === 'left_alone' ? 'left alone' : reason)}</span>`;
 

@@ -1,0 +1,203 @@
+"""Budgets: a session over its limit is paused and asks, whoever sends, and whatever is killed meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from remuda.errors import EXIT_CODES
+from remuda.keeper.environment import session_environment
+from support.boss import RunningBoss
+from support.commands import Commands
+from support.heimdall_client import PATIENCE
+from support.keeper import Kept, Start, until, until_equal
+from support.messages import Post, stages
+
+SOURCES = (
+    "remuda.boss.evidence.kept:Kept",
+    "remuda.boss.evidence.usage:Usage",
+    "remuda.boss.evidence.spending:Spending",
+)
+AGENT = [sys.executable, "-P", "-m", "remuda.testing.scripted_agent"]
+OUTPUT = 7
+"""Output tokens of each answer of the scripted agent."""
+
+
+class Bench:
+    def __init__(self, boss: RunningBoss, remuda: Commands, start: Start, folder: Path) -> None:
+        self.boss = boss
+        self.remuda = remuda
+        self.project = folder / "project"
+        self.project.mkdir()
+        self._start = start
+        self._config = folder / "claude"
+        self._config.mkdir()
+
+    def limit(self, *lines: str) -> None:
+        self.boss.folder.path.mkdir(parents=True, exist_ok=True)
+        (self.boss.folder.path / "budget.toml").write_text("\n".join(["[[limit]]", *lines, ""]))
+
+    def keep(self, name: str, cwd: Path | None = None, *, settled: bool = True, **spec: Any) -> Post:
+        (cwd or self.project).mkdir(exist_ok=True)
+        own = {"CLAUDE_CONFIG_DIR": str(self._config), "MOCK_TIME_SCALE": "0.01"}
+        env = session_environment({**os.environ, **own}, name, "HEIMDALL", {})
+        given: dict[str, Any] = {"agent": "demo", "classifier": "claude", "cols": 100, "rows": 30, **spec}
+        kept: Kept = self._start(name, AGENT, cwd=str(cwd or self.project), env=env, **given)
+        post = Post(kept)
+        if settled:
+            post.watcher.settled("idle")
+        return post
+
+    def item(self, name: str) -> dict[str, Any] | None:
+        waiting = (one for one in self.boss.waiting() if one["reason"] == "budget")
+        return next((one for one in waiting if one["session"]["name"] == name), None)
+
+    def paused(self, name: str) -> dict[str, Any]:
+        return until(lambda: self.item(name) or {}, f"'{name}' in the queue with reason budget")
+
+    def row(self) -> dict[str, Any]:
+        (row,) = self.boss.client.get("budget")["limits"]
+        return dict(row)
+
+
+@pytest.fixture
+def bench(home: Path, remuda: Commands, start: Start, tmp_path: Path) -> Iterator[Bench]:
+    boss = RunningBoss(home, SOURCES)
+    boss.start()
+    yield Bench(boss, remuda, start, tmp_path)
+    boss.close()
+
+
+def test_pause_holds_every_sender_over_kills_until_a_human_allows_more(bench: Bench) -> None:
+    bench.limit('name = "small"', "output_tokens = 10", "step = 20", 'session = "work*"')
+    work, other = bench.keep("work"), bench.keep("other")
+    for prompt in ("one", "two"):
+        assert work.send(prompt).stage == "acked"
+    item = bench.paused("work")
+    assert item["detail"]["input"]["used"] == f"{2 * OUTPUT} output tokens"
+    assert item["detail"]["input"]["approve"] == "allows up to 30 output tokens"
+
+    waiting = [work.put("three"), bench.remuda.json("send", "work", "four")["id"]]
+    work.held("budget 'small': 14 output tokens used of 10 output tokens")
+    assert other.send("of no budget").stage == "acked"
+    assert "budget 'small'" in bench.remuda("show", "work").out
+    assert "budget 'small'" in bench.remuda("receipt", waiting[0]).out
+    assert "budget: small" in bench.remuda("queue").out
+
+    bench.boss.end(signal.SIGKILL)
+    assert other.send("without a boss").stage == "acked"
+    work.held("budget 'small'")
+    work.kept.keeper.signal(signal.SIGKILL)
+    assert work.kept.keeper.ended()
+    again = bench.keep("work", resume=True)
+    again.held("budget 'small'")
+    assert [stages(again.trace(one)) for one in waiting] == [["accepted"], ["accepted"]]
+
+    bench.boss.start()
+    assert bench.paused("work")["detail"]["ask"] == item["detail"]["ask"]
+    assert "small" in bench.remuda("budget").out
+    bench.remuda("approve", "work", "--yes")
+    assert [again.ended(one).stage for one in waiting] == ["acked", "acked"]
+    approval = bench.boss.client.get("approvals", item["detail"]["ask"])
+    assert (approval["state"], approval["by"], approval["tool"]) == (
+        "answered",
+        "api: command line",
+        "budget",
+    )
+    assert "allowed on the command line" in bench.remuda("approvals", item["detail"]["ask"]).out
+    until_equal(lambda: (bench.row()["used"], bench.row()["allowed"]), (4 * OUTPUT, 30.0), "the new limit")
+    assert bench.item("work") is None
+
+
+def test_denied_budget_stays_paused_and_asks_no_second_time(bench: Bench) -> None:
+    bench.limit("turns = 1", 'per = ["folder", "day"]')
+    first = bench.keep("first")
+    assert first.send("one").stage == "acked"
+    item = bench.paused("first")
+    held = first.put("two")
+    first.held("budget 'turns per folder and day': 1 turns used of 1 turns")
+    # A session that starts later in the same folder is held from its first prompt; one elsewhere is not.
+    late = bench.keep("late", prompt="passed at the start", message_id="m-late")
+    late.held("budget 'turns")
+    assert bench.keep("else", bench.project.parent / "elsewhere").send("hello").stage == "acked"
+    bench.remuda("deny", "first")
+    until(lambda: bench.item("first") is None, "the queue without it")
+    bench.boss.end()
+    bench.boss.start()
+    bench.paused("late")
+    assert bench.item("first") is None
+    assert stages(first.trace(held)) == ["accepted"]
+    (bench.boss.folder.path / "budget.toml").unlink()
+    assert first.ended(held).stage == "acked"
+    until(lambda: bench.item("late") is None, "no request without a limit")
+    assert item["detail"]["input"]["folder"] == str(bench.project)
+
+
+def test_stop_interrupts_the_turn_and_what_is_not_known_is_not_guessed(bench: Bench) -> None:
+    bench.limit("time = 1", 'action = "stop"', 'session = "slow"')
+    slow = bench.keep("slow")
+    endless = slow.put("SLOW 6000 words")
+    slow.reached(endless, "submitted")
+    bench.paused("slow")
+    assert "interrupted by budget 'time per session'" in str(slow.ended(endless).steps[-1])
+    bench.limit("cost = 0.01", 'session = "unknown"')
+    bench.keep("unknown").send("costs nothing that is known")
+    until(lambda: bench.row()["unknown"], "unknown cost")
+    shown = bench.remuda("budget")
+    assert "not known, and not counted: the cost of some messages" in shown.err
+    assert bench.item("unknown") is None
+
+
+def test_warning_is_one_notice_and_holds_nothing(bench: Bench) -> None:
+    got: queue.Queue[str] = queue.Queue()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:  # the name is the library's
+            got.put(self.rfile.read(int(self.headers["Content-Length"])).decode())
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        to = f'[[to]]\nurl = "http://127.0.0.1:{server.server_port}/"\nreasons = ["budget"]\n'
+        (bench.boss.folder.path / "notify.toml").write_text(to)
+        (bench.boss.folder.path / "notify.toml").chmod(0o600)
+        bench.limit("turns = 1", 'per = "day"', 'action = "warn"')
+        work = bench.keep("work")
+        assert work.send("one").stage == "acked"
+        assert "budget 'turns per day': 1 turns used of 1 turns" in got.get(timeout=PATIENCE)
+        assert work.send("two").stage == "acked"
+        until_equal(lambda: bench.row()["used"], 2, "two turns")
+        server.shutdown()
+    assert got.empty()
+    assert bench.item("work") is None
+    assert "warned" in bench.remuda("budget").out
+
+
+def test_typo_in_the_file_names_the_line_and_the_word_and_keeps_the_last_limits(bench: Bench) -> None:
+    bench.limit("turns = 1")
+    work = bench.keep("work")
+    assert work.send("one").stage == "acked"
+    bench.paused("work")
+    bench.limit("turns = 1", 'action = "puase"')
+    found = bench.remuda("budget", "check", code=EXIT_CODES["INVALID_OPTIONS"])
+    assert "budget.toml: line 3: action 'puase' is not known" in found.err
+    assert "did you mean 'pause'?" in found.err
+    until(lambda: bench.boss.client.get("budget")["error"], "the error")
+    work.put("two")
+    work.held("budget 'turns per session'")
+    assert "puase" in bench.remuda("budget").err
+    assert json.loads(bench.remuda("budget", "--json").out)["limits"][0]["over"]

@@ -1,0 +1,155 @@
+"""What is used of a budget, who is paused, and a file that is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from remuda.boss.budgets import (
+    Account,
+    Action,
+    Limit,
+    LiveSession,
+    Usage,
+    find_accounts,
+    hold_entries,
+    holds,
+    read_budget,
+)
+from remuda.boss.records.figures import UsageSum
+from remuda.boss.usage_report import Prices
+from remuda.errors import InvalidOptions
+
+NOW = 1_700_000_000.0
+PRICES = Prices("USD", {"m": {"input": 1.0, "output": 10.0, "cache_read": 0.1, "cache_write": 2.0}})
+
+
+def row(session: str, output: int | None = 10, folder: str | None = "/a", **more: Any) -> UsageSum:
+    given: dict[str, Any] = {
+        "session_id": session, "turn": "", "model": "m", "hour": 0, "agent": "claude", "folder": folder,
+        "account": None, "first": NOW, "last": NOW, "messages": 1, "turns": 1, "input": 5, "output": output,
+        "cache_read": 1_000_000, "cache_write": 2, "cost": None, "costed": 0,
+    }  # fmt: skip
+    return UsageSum(**{**given, **more})
+
+
+def live(name: str, folder: str | None = "/a", *, reports: bool = True) -> LiveSession:
+    return LiveSession(f"id-{name}", name, folder, name, reports)
+
+
+def accounts(
+    limit: Limit, sessions: list[LiveSession], usage: Usage, raised: dict[str, float] | None = None
+) -> list[Account]:
+    return find_accounts([limit], sessions, usage, raised or {}, PRICES, NOW)
+
+
+@pytest.mark.parametrize(
+    ("measure", "cache_reads", "used"),
+    [("output_tokens", False, 10), ("tokens", False, 17), ("tokens", True, 1_000_017), ("turns", False, 1)],
+)
+def test_accounts_cache_reads_count_only_where_they_are_wanted(
+    measure: str, cache_reads: bool, used: float
+) -> None:
+    limit = Limit("l", measure, 100.0, ("session",), cache_reads=cache_reads)
+    (found,) = accounts(limit, [live("a")], Usage([row("id-a")]))
+    assert (found.used, found.unknown) == (used, ())
+
+
+def test_accounts_what_is_not_known_is_never_over_and_is_named() -> None:
+    limit = Limit("l", "output_tokens", 1.0, ("session",))
+    silent, fresh, lost = live("silent", reports=False), live("fresh"), live("lost")
+    found = accounts(limit, [silent, fresh, lost], Usage([row("id-lost", None)]))
+    assert [(one.used, one.unknown, one.is_over) for one in found] == [
+        (None, ("silent",), False),
+        (0.0, (), False),
+        (None, ("the output tokens of some messages",), False),
+    ]
+    cost = Limit("c", "cost", 0.1, ("day",))
+    rows = [row("id-a", 10_000), row("id-a", 10_000, model="without a price")]
+    (found_cost,) = accounts(cost, [live("a")], Usage(today=rows))
+    assert found_cost.used == pytest.approx(0.200009, abs=1e-3)
+    assert (found_cost.unknown, found_cost.is_over) == (("the cost of some messages",), True)
+
+
+def test_accounts_per_folder_and_day_add_up_and_a_raise_counts_for_its_own_key() -> None:
+    limit = Limit("l", "output_tokens", 15.0, ("folder", "day"), step=10.0)
+    sessions = [live("a"), live("b"), live("c", "/b")]
+    usage = Usage(today=[row("id-a"), row("id-b"), row("id-c", folder="/b")])
+    over, under = accounts(limit, sessions, usage)
+    assert (over.used, over.is_over, over.next_allowed) == (20, True, 25)
+    assert not under.is_over
+    assert {*holds([over, under])} == {"id-a", "id-b"}
+    assert [one["folder"] for one in hold_entries([over, under], NOW + 60)] == ["/a"]
+    again, _ = accounts(limit, sessions, usage, {over.key: over.next_allowed})
+    assert (again.allowed, again.is_over) == (25, False)
+
+
+def test_accounts_time_is_what_was_seen_and_counts_by_day() -> None:
+    day = accounts(Limit("l", "time", 60.0, ("day",)), [], Usage())[0].day
+    assert day is not None
+    usage = Usage(worked={("id-a", day): 61.0, ("id-a", "1999-01-01"): 600.0}, folders={"id-a": "/a"})
+    (daily,) = accounts(Limit("l", "time", 60.0, ("session", "day")), [live("a")], usage)
+    (ever,) = accounts(Limit("l", "time", 60.0, ("session",)), [live("a")], usage)
+    assert (daily.used, ever.used) == (61, 661)
+
+
+def test_holds_the_hardest_limit_counts_and_a_warning_holds_nothing() -> None:
+    usage = Usage([row("id-a")])
+    found = [
+        accounts(Limit(action, "output_tokens", 5.0, ("session",), Action(action)), [live("a")], usage)[0]
+        for action in ("warn", "stop", "pause")
+    ]
+    assert holds(found)["id-a"].account.limit.action is Action.STOP
+    assert holds(found[:1]) == {}
+    assert hold_entries(found[:1], NOW) == []
+
+
+def test_session_without_a_folder_holds_no_other() -> None:
+    limit = Limit("l", "output_tokens", 5.0, ("folder",))
+    found = accounts(limit, [live("a", None)], Usage([row("id-a", folder=None)]))
+    assert [one.get("session") for one in hold_entries(found, NOW)] == ["id-a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ('[[limit]]\nturns = 1\nacton = "warn"', "line 3: unknown key 'acton'", "did you mean 'action'?"),
+        ('[[limit]]\nturns = 1\n\naction = "pasue"', "line 4: action 'pasue' is not known", "'pause'?"),
+        ('[[limit]]\nturns = 1\n[[limit]]\nper = "sesion"\nturns = 2', "line 4: per 'sesion'", "'session'?"),
+        ("[[limits]]\nturns = 1", "line 1: unknown key 'limits'", "did you mean 'limit'?"),
+        ("# none\n[[limit]]\n", "line 2: the limit has no amount", "write one of output_tokens"),
+        ("[[limit]]\nturns = 1\ncost = 2.0", "line 1: the limit has cost and turns", "each [[limit]]"),
+        ("[[limit]]\nturns = 1.5", "line 2: turns must be an integer, not 1.5", ""),
+        ("[[limit]]\ncost = nan", "line 2: cost must be a number above 0, not nan", ""),
+        ("[[limit]]\ncost = -1", "line 2: cost must be a number above 0, not -1", ""),
+        ('[[limit]]\ntime = "2 hours"', "line 2: time is '2 hours'", "2h30m"),
+        ('[[limit]]\nturns = 1\nfolder = "src"', "line 3: folder 'src' must begin with / or ~", ""),
+        ('[[limit]]\nturns = 1\nper = "day"\nsession = "a"', 'line 4: session needs per = "session"', ""),
+        ("[[limit]]\nturns = 1\n[[limit]]\nturns = 2", "two limits are called 'turns per session'", "name"),
+        ("[[limit]]\nturns = \n", "not TOML: Invalid value (at line 2, column 9)", ""),
+        ("limit = 3", "line 1: limits must be [[limit]] tables", ""),
+    ],
+)
+def test_read_budget_of_a_wrong_file_names_the_line_and_the_right_word(
+    text: str, message: str, hint: str
+) -> None:
+    with pytest.raises(InvalidOptions) as caught:
+        read_budget(text, "/home/u")
+    assert message in caught.value.message
+    assert hint in (caught.value.hint or "")
+
+
+def test_read_budget_of_a_good_file_has_everything_in_it() -> None:
+    text = """
+    [[limit]]
+    name = "night"
+    time = "1h30m"
+    step = "30m"
+    per = ["day", "folder"]
+    folder = ["~/src/", "/srv"]
+    action = "stop"
+    """
+    (limit,) = read_budget(text, "/home/u")
+    folders = ("/home/u/src", "/srv")
+    assert limit == Limit("night", "time", 5400.0, ("folder", "day"), Action.STOP, 1800.0, (), folders)
