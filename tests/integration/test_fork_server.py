@@ -130,7 +130,7 @@ STARTER = (
         "os.nice(1)",
         "os.environ['REMUDA_SESSION'] = 'outer'",
         "os.environ['LC_ALL'] = 'C'",
-        "os.environ['HOME'] = '/nonexistent'",
+        "import site; site.ENABLE_USER_SITE = True; os.environ['HOME'] = '/nonexistent'",
         "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})",
         "os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))",
     ],

@@ -44,9 +44,8 @@ _ANSWER_LIMIT = 2.0
 _BACKLOG = 64
 _LENGTH = struct.Struct("!I")
 _GREETING = struct.Struct("!I32s")
-# They change how an interpreter loads or works, so they have to be the same from its start. HOME may have
-# packages.
-_INTERPRETER_VARIABLES = ("HOME", "PYTHON", "LD_", "LC_", "LANG", "GLIBC_", "MALLOC_", "COVERAGE_")
+# They change how an interpreter loads or works, so they have to be the same from its start.
+_INTERPRETER_VARIABLES = ("PYTHON", "LD_", "LC_", "LANG", "GLIBC_", "MALLOC_", "COVERAGE_")
 _STATUS = (
     "Umask",
     "Uid",
@@ -157,7 +156,10 @@ def _socket_name() -> str:
 
 
 def interpreter_variables(env: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in env.items() if name.startswith(_INTERPRETER_VARIABLES)}
+    """Return the variables that change how an interpreter loads or works. HOME may have packages."""
+    has_user_packages = getattr(sys.modules.get("site"), "ENABLE_USER_SITE", True)
+    names = (*_INTERPRETER_VARIABLES, *(("HOME",) if has_user_packages else ()))
+    return {name: value for name, value in env.items() if name.startswith(names)}
 
 
 def _would_adopt(pid: int) -> bool:
