@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from remuda.agents import find_agent, find_self_test
 from remuda.durable import read_regular, replace_file
+from remuda.errors import NotSafe
 from remuda.paths import home, private_folder
 from remuda.untrusted import as_object, parse_json
 
@@ -83,6 +83,8 @@ def stamp_of(binary: Path) -> tuple[int, int]:
 
 
 def digest_of(binary: Path) -> str:
+    import hashlib  # slow to load, and seldom needed
+
     with open(binary, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -128,8 +130,7 @@ class Standing(NamedTuple):
     """What is known here of the agent that a session runs."""
 
     words: str
-    level: str
-    """`ok`, `note` or `fail`."""
+    level: Literal["ok", "note", "fail"]
     unsafe: tuple[Outcome, ...] = ()
 
 
@@ -152,3 +153,19 @@ def find_standing(agent: str, argv: Sequence[str] = (), path: str | None = None)
     return Standing(
         f"{named}: does not hold: {broken}", "fail" if result.unsafe else "note", tuple(result.unsafe)
     )
+
+
+def check_safe(agent: str, argv: Sequence[str], path: str | None) -> str:
+    """Return what a user should know before a session starts, or nothing. Raises `NotSafe`.
+
+    That is raised only if a promise about safety did not hold on this binary.
+    """
+    standing = find_standing(agent, argv, path)
+    if standing is None or standing.level == "ok":
+        return ""
+    if standing.unsafe:
+        raise NotSafe(
+            f"{standing.words}",
+            hint=f"use another version, or remove the result in {results_folder()} to start it nevertheless",
+        )
+    return standing.words

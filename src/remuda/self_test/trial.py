@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from remuda.agents import find_agent
 from remuda.agents.prompting import ComposerKind, PromptProtocol
 from remuda.agents.self_test import Hazard, SelfTest
-from remuda.errors import RemudaError, SessionDead, WaitTimeout
+from remuda.errors import RemudaError, WaitTimeout
 from remuda.inbox.receipts import Trace
 from remuda.keeper.client import KeeperClient
 from remuda.pool.client import Client
@@ -179,15 +179,21 @@ class Trial:
         try:
             self._client = self._watch(self._main)
             self._until(lambda: self._rests(self._main), "the composer")
-        except (Broken, SessionDead, EOFError) as error:
-            self.words = [line for line in self._last_words() if line.strip()][-_WORDS:]
-            raise Broken("it has ended" if not self._main.alive else str(error)) from error
+        except Broken:
+            self._keep_words()
+            raise
+        except (RemudaError, EOFError, OSError) as error:
+            with suppress(Broken):  # the keeper closes its connections before it has ended
+                self._until(lambda: not self._main.alive, "its end")
+            self._keep_words()
+            raise Broken("it ended before it was ready") from error
         return "the composer was found on its screen"
 
-    def _last_words(self) -> list[str]:
+    def _keep_words(self) -> None:
+        lines: list[str] = []
         with suppress(RemudaError, OSError):
-            return self._main.screen() if self._main.alive else self._main.history(100)
-        return []
+            lines = self._main.screen() if self._main.alive else self._main.history(100)
+        self.words = [line.rstrip() for line in lines if line.strip()][-_WORDS:]
 
     def _watch(self, session: Session) -> KeeperClient:
         """Note the hooks of a session, and return a connection to type into it."""
