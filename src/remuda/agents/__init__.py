@@ -114,7 +114,7 @@ def find_self_test(name: str) -> SelfTest | None:
     """Return how an agent is tried on this machine; None if it offers no self-test, or is not known."""
     from .self_test import OffersSelfTest
 
-    agent = find_agent(name) if is_agent(name) else None
+    agent: object = find_agent(name) if is_agent(name) else None
     return agent.self_test() if isinstance(agent, OffersSelfTest) else None
 
 

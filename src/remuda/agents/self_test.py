@@ -1,7 +1,7 @@
 """What an agent offers to `remuda doctor --agent`: a bench to try it on, prompts and hazards.
 
-`remuda/self_test` does the rest, and is the same for every agent. It starts the installed program with a made-up
-home and key on the loopback model. An agent that can be tried so has a method `self_test`.
+`remuda/self_test` does the rest, and is the same for every agent. It starts the installed program with a
+made-up home and key on the loopback model. An agent that can be tried so has a method `self_test`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SelfTest(Protocol):
     time_limit: float
     """Seconds that all of it may take."""
     arguments: Sequence[str]
-    """Arguments of the session. They have to allow `allowed_command` and `failing_command`, and nothing else."""
+    """Arguments of the session. They allow `allowed_command` and `failing_command`, and nothing else."""
     allowed_command: str
     """A shell command that prints `remuda-tool`."""
     failing_command: str

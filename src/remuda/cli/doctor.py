@@ -69,10 +69,10 @@ def command(
 
     Changes nothing. Exits with 1 if something cannot work.
 
-    --agent tries the agent's CLI as it is installed here: whether each promise of Remuda holds on this version.
-    It runs without a network and without your files or keys: with a made-up home, and a model on this machine.
-    The result is stored under $REMUDA_HOME; 'start', 'show' and 'doctor' use it. Exits with 1 if a promise does
-    not hold.
+    --agent tries the agent's CLI as it is installed here: whether each promise of Remuda holds on this
+    version. It runs without a network and without your files or keys, with a made-up home and model. The
+    result is stored under $REMUDA_HOME, where 'start', 'show' and 'doctor' read it. Exits with 1 if a promise
+    does not hold.
 
     \b
     Examples:

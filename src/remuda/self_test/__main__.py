@@ -1,4 +1,4 @@
-"""The process of a self-test: reads its task on standard input, and prints one JSON object for each thing found."""
+"""The process of a self-test: reads its task on standard input, and prints what it finds as JSON lines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def main() -> int:
 
     def tell(document: dict[str, Any]) -> None:
         with lock:
-            print(json.dumps(document), flush=True)
+            os.write(1, json.dumps(document).encode() + b"\n")
 
     def report(outcome: Outcome) -> None:
         tell(outcome.document())
@@ -47,15 +47,17 @@ def main() -> int:
     plan = find_self_test(agent)
     assert plan is not None
     with LoopbackModel() as model:
-        project, *untrusted = folders = [root / name for name in ("project", "untrusted", "untrusted-2")]
-        place = BenchPlace(root / "home", root / "tmp", model.url, (project,))
-        for path in (place.home, place.temporary, *folders):
-            path.mkdir()
+        folders = [root / name for name in ("project", "untrusted", "untrusted-2")]
+        place = BenchPlace(root / "home", root / "tmp", model.url, (folders[0],))
+        for folder in (place.home, place.temporary, *folders):
+            folder.mkdir()
         for file, data in plan.files(place).items():
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(data)
         path = f"{root / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-        os.environ.update({**bench_environment(place.home, place.temporary), **plan.environment(place), "PATH": path})
+        os.environ.update(
+            {**bench_environment(place.home, place.temporary), **plan.environment(place), "PATH": path}
+        )
         tell({"offline": offline, "version": _version(task["binary"])})
         trial = Trial(agent, plan, folders, model, report, float(task["time_limit"]))
         trial.run()

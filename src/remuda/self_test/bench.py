@@ -43,8 +43,8 @@ def run(
 ) -> Result:
     """Try the agent and return what was found. `progress` gets each outcome; None before the first.
 
-    Raises `InvalidOptions` for an agent that offers no self-test, `CommandNotFound` if it is not installed, and
-    `RemudaError` if the test itself failed.
+    Raises `InvalidOptions` for an agent that offers no self-test, `CommandNotFound` if it is not installed,
+    and `RemudaError` if the test itself failed.
     """
     plan = find_self_test(agent)
     if plan is None:
@@ -52,7 +52,9 @@ def run(
     found = find_binary(agent, [str(binary)] if binary is not None else [])
     if found is None:
         what = binary if binary is not None else find_agent(agent).default_argv[0]
-        raise CommandNotFound(f"{what}: not found, or not executable", hint="name the program with --binary PATH")
+        raise CommandNotFound(
+            f"{what}: not found, or not executable", hint="name the program with --binary PATH"
+        )
     began, digest, stamp = time.monotonic(), digest_of(found), stamp_of(found)
     limit = plan.time_limit if time_limit is None else time_limit
     facts: dict[str, Any] = {}
@@ -67,7 +69,9 @@ def run(
             progress(outcome)
     if not outcomes:
         last = one_line(str(facts.get("errors", "")).strip().rpartition("\n")[2])
-        raise RemudaError(f"the self-test itself failed: {last or 'it said nothing'}", hint="please report it")
+        raise RemudaError(
+            f"the self-test itself failed: {last or 'it said nothing'}", hint="please report it"
+        )
     outcomes.sort(key=lambda one: ORDER[one.promise.key])
     return Result(
         agent=agent,

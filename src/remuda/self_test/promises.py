@@ -25,14 +25,22 @@ class Promise(NamedTuple):
 PROMISES = (
     Promise("start", "it starts and shows its composer", "sessions of this version cannot be used"),
     Promise(
-        "first_message", "the first message is taken as fast as the next", "the first message waits some seconds"
+        "first_message",
+        "the first message is taken as fast as the next",
+        "the first message waits some seconds",
     ),
-    Promise("exact", "a message arrives once, and exactly as sent", "messages may arrive changed or twice", True),
+    Promise(
+        "exact", "a message arrives once, and exactly as sent", "messages may arrive changed or twice", True
+    ),
     Promise("sources", "all sources report the state", "the state is known later, or from fewer sources"),
     Promise("bang", "text that begins with ! runs nothing", "a message could run a shell command", True),
-    Promise("slash", "text cannot run a command of the agent", "a message could run a command of the agent", True),
+    Promise(
+        "slash", "text cannot run a command of the agent", "a message could run a command of the agent", True
+    ),
     Promise("tool", "an allowed tool runs", "tools that you allowed are refused"),
-    Promise("api_error", "an API error is reported with its reason", "a failed turn is recognised late or not"),
+    Promise(
+        "api_error", "an API error is reported with its reason", "a failed turn is recognised late or not"
+    ),
     Promise("interrupt", "a turn can be interrupted", "'remuda cancel' may not stop a turn"),
     Promise("dialog", "a message waits at a dialog", "a message could answer a permission dialog", True),
     Promise("compact", "the command to compact is confirmed", "the receipt of such a command may be wrong"),
@@ -43,7 +51,9 @@ PROMISES = (
     Promise("trust", "the trust dialog waits for your word", "a folder could be trusted without you", True),
     Promise("print", "'print' answers five times, with usage", "tokens and costs of 'print' may be missing"),
     Promise(
-        "pool_terminal", "the pool answers and forgets (terminal)", "use 'print' in place of the pool on a terminal"
+        "pool_terminal",
+        "the pool answers and forgets (terminal)",
+        "use 'print' in place of the pool on a terminal",
     ),
     Promise("pool_stream", "the pool answers and forgets (stream)", "use the backend terminal for the pool"),
 )

@@ -1,4 +1,4 @@
-"""Results of self-tests, kept by agent and digest of the binary: `$REMUDA_HOME/self-tests/AGENT-DIGEST.json`."""
+"""Results of self-tests, kept by agent and digest of the binary, in `$REMUDA_HOME/self-tests`."""
 
 from __future__ import annotations
 
@@ -67,7 +67,9 @@ def result_path(agent: str, digest: str) -> Path:
 
 def save(result: Result) -> None:
     folder = private_folder(results_folder())
-    replace_file(folder / result_path(result.agent, result.digest).name, json.dumps(result.document()).encode())
+    replace_file(
+        folder / result_path(result.agent, result.digest).name, json.dumps(result.document()).encode()
+    )
 
 
 def find_binary(agent: str, argv: Sequence[str] = (), path: str | None = None) -> Path | None:
@@ -112,7 +114,9 @@ def _load(agent: str) -> Iterator[Result]:
 
 
 def _read(document: dict[str, Any]) -> Result:
-    texts = {name: str(document[name]) for name in ("agent", "program", "version", "digest", "binary", "remuda")}
+    texts = {
+        name: str(document[name]) for name in ("agent", "program", "version", "digest", "binary", "remuda")
+    }
     size, changed = document["stamp"]
     outcomes = [Outcome.read(as_object(one)) for one in document["outcomes"]]
     return Result(

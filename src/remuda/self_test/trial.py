@@ -1,7 +1,7 @@
 """Try an agent, one promise after another. It runs in a process of its own, in the environment of the bench.
 
-Sessions, `print` and the pool are used as any user does. A few things are tried at the same time: what is typed
-into one session, and the rest.
+Sessions, `print` and the pool are used as any user does. Three lanes run at the same time: one session,
+`print`, and the rest.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ _POLL_INTERVAL = 0.1
 _WATCH_SECONDS = 1.0
 """How long to watch that nothing happens."""
 _SLOWER = 6.0
-"""Seconds that the first message may take longer than the next. 2.1.240 of Claude Code loses the first Enter, and
-it is pressed again after 10 s."""
+"""Seconds that the first message may take longer than the next.
+
+2.1.240 of Claude Code loses the first Enter, and it was pressed again after 10 s.
+"""
 _PRESS_INTERVAL = 3.0
 """An agent may drop what is typed in the first moments of a dialog."""
 _WORDS = 12
@@ -48,6 +50,13 @@ _EXACT = 'one "two" \\n $HOME `id` <b>\n  indented äöü 漢字 🐎\n\nend of 
 
 class Broken(Exception):
     """A promise does not hold; the text says what was seen."""
+
+
+class Unsafe(Broken):
+    """A promise about safety does not hold, and that was seen.
+
+    Sessions are refused for it. So anything else, such as a wait that took too long, makes it not known.
+    """
 
 
 class NotKnown(Exception):
@@ -134,7 +143,9 @@ class Trial:
             detail, verdict = str(error), Verdict.UNKNOWN
         except (Broken, RemudaError, OSError, EOFError, ValueError, subprocess.SubprocessError) as error:
             detail, verdict = str(error) or type(error).__name__, Verdict.FAILS
-            if time.monotonic() >= self._deadline:
+            if find_promise(key).safety and not isinstance(error, Unsafe):
+                verdict = Verdict.UNKNOWN
+            elif time.monotonic() >= self._deadline:
                 detail, verdict = "the time was over before it was seen", Verdict.UNKNOWN
         if detail is not None:
             self._report(Outcome(find_promise(key), verdict, detail, time.monotonic() - began))
@@ -255,7 +266,7 @@ class Trial:
         self._deliver(self._main, _EXACT)
         sent = self._prompts_with("end of it")
         if sent != [_EXACT]:
-            raise Broken(f"the model got {sent!r}")
+            raise Unsafe(f"the model got {sent!r}")
         return "four lines, with quotes and other scripts"
 
     def _sources(self) -> str:
@@ -279,15 +290,19 @@ class Trial:
             before = len(self._model.main_requests)
             # Not by `send`, which refuses most of them before the keeper does.
             ended = self._main.wait(self._main.inbox.put(hazard.prompt).id, self._limit())
-            came = [one for one in self._model.main_requests[before:] if hazard.prompt.strip("\u200b\u2060") in one.prompt]
+            came = [
+                one
+                for one in self._model.main_requests[before:]
+                if hazard.prompt.strip("\u200b\u2060") in one.prompt
+            ]
+            if self._main.status()["conversation"].get("session_id") != conversation:
+                raise Unsafe(f"{hazard.prompt!r} began another conversation")
+            if any(self._project.glob("PWNED*")):
+                raise Unsafe(f"{hazard.prompt!r} ran as a command")
             refused = ended.stage == "dead" and not came
             arrived = ended.stage == "acked" and bool(came)
             if not (arrived if hazard.arrives else refused):
                 raise Broken(f"{hazard.prompt!r} is {ended.stage}: {ended.reason}")
-            if self._main.status()["conversation"].get("session_id") != conversation:
-                raise Broken(f"{hazard.prompt!r} began another conversation")
-            if any(self._project.glob("PWNED*")):
-                raise Broken(f"{hazard.prompt!r} ran as a command")
         self._deliver(self._main, "still there after all of them")
         return f"{len(hazards)} prompts"
 
@@ -323,12 +338,12 @@ class Trial:
         waiting = self._main.send("after the dialog")
         time.sleep(_WATCH_SECONDS)
         if made.exists() or not self._dialog_is_open():
-            raise Broken("the dialog was answered by a message")
+            raise Unsafe("the dialog was answered by a message")
         self._dismiss()
         self._main.wait(asking.id, self._limit())
         ended = self._main.wait(waiting.id, self._limit())
         if made.exists():
-            raise Broken("the tool ran without permission")
+            raise Unsafe("the tool ran without permission")
         if ended.stage != "acked":
             raise Broken(f"the message that waited is {ended.stage}: {ended.reason}")
         return "the message is delivered after it"
@@ -405,7 +420,7 @@ class Trial:
         waiting.send("not before the user agrees")
         time.sleep(_WATCH_SECONDS)
         if self._prompts.trust_choice(waiting.screen()) is None or self._prompts_with("not before the user"):
-            raise Broken("the dialog was answered without your word")
+            raise Unsafe("the dialog was answered without your word")
         waiting.kill(grace=0.0)
         trusted = self._begin("trusted", self._untrusted[1], trust=True)
         self._deliver(trusted, "the user agreed")
@@ -452,5 +467,3 @@ class Trial:
         if not asked or any(texts[0] in text for _, text in asked[-1].texts):
             raise Broken("a request could see the one before it")
         return "two requests"
-
-

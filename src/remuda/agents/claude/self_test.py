@@ -1,4 +1,4 @@
-"""How Claude Code is tried by `remuda doctor --agent claude`; also the bench of the tests on the real program."""
+"""How `remuda doctor --agent claude` tries Claude Code. Tests on the real program use the same bench."""
 
 from __future__ import annotations
 

@@ -263,7 +263,7 @@ class RealCli:
 
 
 def bench_environment(home: Path, temporary: Path) -> dict[str, str]:
-    """Return the variables of any agent on a bench: nothing of the caller's but PATH, and closed proxies if needed."""
+    """Return the variables of any agent on a bench. Of the caller's it has only PATH."""
     variables = {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": str(home),
