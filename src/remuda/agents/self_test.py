@@ -40,7 +40,7 @@ class SelfTest(Protocol):
     program: str
     """The name of the agent, as users know it."""
     time_limit: float
-    """Seconds that all of it may take."""
+    """Seconds that the test may take."""
     arguments: Sequence[str]
     """Arguments of the session. They allow `allowed_command` and `failing_command`, and nothing else."""
     allowed_command: str
