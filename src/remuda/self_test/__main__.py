@@ -24,7 +24,7 @@ def main() -> int:
     except OSError as error:
         os.environ.update(closed_proxies())
         reason = error.strerror or error
-        offline = f"with closed proxies only, because the system refuses a network namespace ({reason})"
+        offline = f"with closed proxies only ({reason})"
     # After the fork in `enter`: these have much to load.
     from remuda.agents import find_self_test
     from remuda.agents.self_test import BenchPlace

@@ -297,7 +297,8 @@ class Trial:
             ]
             if self._main.status()["conversation"].get("session_id") != conversation:
                 raise Unsafe(f"{hazard.prompt!r} began another conversation")
-            if any(self._project.glob("PWNED*")):
+            if (made := self._project / "PWNED").exists():
+                made.unlink()
                 raise Unsafe(f"{hazard.prompt!r} ran as a command")
             refused = ended.stage == "dead" and not came
             arrived = ended.stage == "acked" and bool(came)
