@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -60,8 +61,11 @@ def main() -> int:
         )
         tell({"offline": offline, "version": _version(task["binary"])})
         trial = Trial(agent, plan, folders, model, report, float(task["time_limit"]))
-        trial.run()
-        tell({"words": trial.words})
+        try:
+            trial.run()
+            tell({"words": trial.words})
+        except BrokenPipeError:  # the caller was killed, and removes nothing any more
+            shutil.rmtree(root, ignore_errors=True)
     # Not a return: a thread that has no time left may still wait.
     os._exit(0)
 
