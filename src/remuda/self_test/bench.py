@@ -23,7 +23,7 @@ from remuda.agents import find_agent, find_self_test
 from remuda.agents.self_test import BenchPlace, SelfTest
 from remuda.errors import CommandNotFound, InvalidOptions, RemudaError
 from remuda.process_table import with_variable
-from remuda.proctree import send_signal
+from remuda.proctree import command_lines, send_signal
 from remuda.readable import is_readable
 from remuda.untrusted import as_object, one_line, parse_json
 
@@ -103,7 +103,7 @@ def _documents(agent: str, plan: SelfTest, binary: Path, limit: float) -> Iterat
         try:
             yield from _lines(root, task, time.monotonic() + limit + _PATIENCE)
         finally:
-            _end_all(str(place.home))
+            _end_all(root)
             for path in plan.leftovers(place):
                 shutil.rmtree(path, ignore_errors=True)
 
@@ -154,10 +154,15 @@ def _lines(root: Path, task: dict[str, Any], deadline: float) -> Iterator[dict[s
         process.stdout.close()
 
 
-def _end_all(home: str) -> None:
-    """Kill what still runs with the made-up home."""
+def _end_all(root: Path) -> None:
+    """Kill what still runs with the made-up home, and the fork server, which has no variables."""
     deadline = time.monotonic() + _KILL_LIMIT
-    while (left := list(with_variable("HOME", home))) and time.monotonic() < deadline:
+    while (left := _running(root)) and time.monotonic() < deadline:
         for pid in left:
             send_signal(pid, signal.SIGKILL)
         time.sleep(0.02)
+
+
+def _running(root: Path) -> list[int]:
+    named = [pid for pid, words in command_lines() if any(word.startswith(f"{root}/") for word in words)]
+    return [*with_variable("HOME", str(root / "home")), *named]
