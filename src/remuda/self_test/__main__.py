@@ -32,6 +32,7 @@ def main() -> int:
     from remuda.testing.loopback_model import LoopbackModel
     from remuda.testing.real_cli.bench import bench_environment
 
+    from .bench import end_all
     from .promises import Outcome
     from .trial import Trial
 
@@ -65,6 +66,7 @@ def main() -> int:
             trial.run()
             tell({"words": trial.words})
         except BrokenPipeError:  # the caller was killed, and removes nothing any more
+            end_all(root)
             shutil.rmtree(root, ignore_errors=True)
     # Not a return: a thread that has no time left may still wait.
     os._exit(0)

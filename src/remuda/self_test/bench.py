@@ -103,7 +103,7 @@ def _documents(agent: str, plan: SelfTest, binary: Path, limit: float) -> Iterat
         try:
             yield from _lines(root, task, time.monotonic() + limit + _PATIENCE)
         finally:
-            _end_all(root)
+            end_all(root)
             for path in plan.leftovers(place):
                 shutil.rmtree(path, ignore_errors=True)
 
@@ -154,7 +154,7 @@ def _lines(root: Path, task: dict[str, Any], deadline: float) -> Iterator[dict[s
         process.stdout.close()
 
 
-def _end_all(root: Path) -> None:
+def end_all(root: Path) -> None:
     """Kill what still runs with the made-up home, and the fork server, which has no variables."""
     deadline = time.monotonic() + _KILL_LIMIT
     while (left := _running(root)) and time.monotonic() < deadline:
