@@ -72,7 +72,7 @@ versions: setup system-packages
 	        --junitxml=$$results || failed=1; } && \
 	    REMUDA_CLAUDE_VERSION=$$version $(BIN)/python tests/support/version_table.py record $$results && rm -f $$results || exit 1; \
 	done; \
-	$(BIN)/python tests/support/version_table.py write && [ -z "$$failed" ]
+	$(BIN)/python tests/support/version_table.py write && $(BIN)/python scripts/canary.py && [ -z "$$failed" ]
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # a call of `remuda print` needs one module of one agent
 
     from .base import Agent, StreamTransport
     from .headless import Headless
+    from .self_test import SelfTest
     from .setup import AgentSetup
     from .sources import AgentSources, PermissionReader
 
@@ -139,6 +140,14 @@ def default_setup() -> AgentSetup:
     setup = find_agent(DEFAULT_AGENT).setup()
     assert setup is not None
     return setup
+
+
+def find_self_test(name: str) -> SelfTest | None:
+    """Return how an agent is tried on this machine; None if it offers no self-test, or is not known."""
+    from .self_test import OffersSelfTest
+
+    agent: object = find_agent(name) if is_agent(name) else None
+    return agent.self_test() if isinstance(agent, OffersSelfTest) else None
 
 
 def find_headless(name: str) -> Headless:

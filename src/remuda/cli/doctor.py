@@ -13,42 +13,77 @@ from pathlib import Path
 import click
 
 from remuda._version import __version__
-from remuda.agents import agent_setups
+from remuda.agents import agent_names, agent_setups
 from remuda.agents.setup import Finding
 from remuda.boss.client import BossClient
 from remuda.boss.folder import BossFolder
-from remuda.errors import BossDown, RemudaError
+from remuda.errors import BossDown, InvalidOptions, RemudaError
 from remuda.keeper.hidden import living_names
 from remuda.keeper.listing import list_sessions
 from remuda.keeper.survivors import find_survivors
 from remuda.oneshot.check import try_call
 from remuda.oneshot.leftovers import leftovers
 from remuda.paths import private_folder
+from remuda.self_test.promises import Outcome, Verdict
+from remuda.self_test.results import Result, find_standing, save
 from remuda.terminal.screen import unavailable_reason
 from remuda.tmux.command import installed_version
 from remuda.untrusted import one_line
 
 from .boss import boss_files
-from .common import find_folder, folder_option, json_option, short_path
+from .common import AgentName, find_folder, folder_option, json_option, short_path, time_span
 from .hooks_boss import boss_hooks
 from .output import echo, print_json, style
+from .redraw import ProgressLine
 
 _MARKS = {"ok": ("ok  ", "green"), "note": ("note", "yellow"), "fail": ("FAIL", "red")}
 
 
+_VERDICTS = {
+    Verdict.HOLDS: ("holds         ", "green"),
+    Verdict.FAILS: ("does not hold ", "red"),
+    Verdict.UNKNOWN: ("not known     ", "yellow"),
+}
+
+
 @click.command("doctor")
+@click.option("--agent", type=AgentName(), help="Try the installed CLI of this agent, offline.")
+@click.option(
+    "--binary",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Program to try with --agent.  [default: the one on the PATH]",
+)
+@click.option(
+    "--timeout",
+    type=time_span,
+    metavar="TIME",
+    help="Limit of --agent; what is not tried by then is not known.  [default: 45 for claude]",
+)
 @folder_option
 @json_option
-def command(folder: Path | None, as_json: bool) -> int:
+def command(
+    agent: str | None, binary: Path | None, timeout: float | None, folder: Path | None, as_json: bool
+) -> int:
     """Check this machine and what dead sessions left, and say how to fix what is wrong.
 
     Changes nothing. Exits with 1 if something cannot work.
+
+    --agent tries the agent's CLI as it is installed here: whether each promise of Remuda holds on this
+    version. It runs without a network and without your files or keys, with a made-up home and model. The
+    result is stored under $REMUDA_HOME, where 'start', 'show' and 'doctor' read it. Exits with 1 if a promise
+    does not hold.
 
     \b
     Examples:
       remuda doctor
       remuda doctor --json | jq '.[] | select(.level != "ok")'
+      remuda doctor --agent claude
     """
+    if agent is not None:
+        return _try_agent(agent, binary, timeout, as_json=as_json)
+    if binary is not None or timeout is not None:
+        raise InvalidOptions("--binary and --timeout need --agent")
     findings = examine(find_folder(folder))
     if as_json:
         print_json([{"level": one.level, "what": one.what, "fix": one.fix} for one in findings])
@@ -57,6 +92,51 @@ def command(folder: Path | None, as_json: bool) -> int:
             mark, colour = _MARKS[one.level]
             echo(f"{style(mark, fg=colour)}  {one.what}" + (f"\n      {one.fix}" if one.fix else ""))
     return 1 if any(one.level == "fail" for one in findings) else 0
+
+
+# ── the self-test of an agent ──
+
+
+def _try_agent(agent: str, binary: Path | None, timeout: float | None, *, as_json: bool) -> int:
+    from remuda.self_test.bench import run
+
+    def tell(outcome: Outcome | None) -> None:
+        if outcome is not None:
+            tried.append(outcome)
+        last = f", {outcome.promise.what}: {outcome.verdict}" if outcome is not None else ""
+        progress.say(f"trying {agent}: {len(tried)} promises{last}")
+
+    tried: list[Outcome] = []
+    with ProgressLine() as progress:
+        result = run(agent, binary, timeout, tell)
+    save(result)
+    if as_json:
+        print_json(result.document())
+    else:
+        _print_result(result)
+    return 1 if result.broken else 0
+
+
+def _print_result(result: Result) -> None:
+    echo(f"{result.program} {result.version} at {short_path(result.binary)}, {result.offline}")
+    for one in result.outcomes:
+        mark, colour = _VERDICTS[one.verdict]
+        echo(f"{style(mark, fg=colour)}{one.promise.what}: {one_line(one.detail)}")
+        if one.verdict is Verdict.FAILS:
+            echo(f"              so {one.promise.follows}")
+    if result.words:
+        echo(f"\nwhat {result.program} printed last:")
+        for line in result.words:
+            echo(f"  {one_line(line)}")
+    counts = [f"{sum(one.verdict is kind for one in result.outcomes)} {kind}" for kind in Verdict]
+    echo(f"{', '.join(counts)}; {result.seconds:.0f} s")
+
+
+def _tried_agents() -> Iterator[Finding]:
+    for name in agent_names():
+        standing = find_standing(name)
+        if standing is not None:
+            yield Finding(standing.level, f"self-test: {standing.words}")
 
 
 # ── the checks ──
@@ -71,7 +151,7 @@ def examine(folder: Path) -> list[Finding]:
     usable = all(one.level != "fail" for one in findings)
     setups = agent_setups()
     findings += [*_emulator(), *(one for setup in setups for one in setup.check_program())]
-    findings += [*_call(), *_limits(), *_logout()]
+    findings += [*_tried_agents(), *_call(), *_limits(), *_logout()]
     boss_folder = BossFolder.default().path
     findings += [*(one for setup in setups for one in setup.check_hooks(boss_folder)), *examine_boss()]
     if usable:

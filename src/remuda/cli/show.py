@@ -22,6 +22,7 @@ from remuda.keeper.listing import from_record
 from remuda.keeper.record import SessionRecord
 from remuda.keeper.worktree import Worktree
 from remuda.paths import SessionPaths
+from remuda.self_test.results import find_standing
 from remuda.untrusted import bounded
 
 from .common import (
@@ -150,6 +151,9 @@ def _session(paths: SessionPaths, *, explain: bool, styled: bool) -> _AgentView:
     fields = status_fields(document, other_version=other)
     if (record := SessionRecord.load(paths.record)) is not None:
         fields += _worktree_row(record)
+    if (tried := find_standing(str(document.get("agent", "")), document.get("argv", ()))) is not None:
+        document = {**document, "self_test": tried.words}
+        fields.append(("self-test", tried.words))
     note = "" if lines is not None else "another program keeps this session; 'remuda attach' shows its screen"
     return _AgentView(document, fields, lines, paths, note)
 

@@ -24,6 +24,7 @@ from remuda.keeper.start import start_session
 from remuda.keeper.worktree import start_in_worktree
 from remuda.names import is_name
 from remuda.paths import SessionPaths, known_names
+from remuda.self_test.results import check_safe
 
 from .common import (
     AgentName,
@@ -179,6 +180,9 @@ def command(
             f"these variables of the earlier session are not set now: {', '.join(composed.forgotten)}; "
             "set them with --env"
         )
+    spec = composed.spec
+    if words := check_safe(spec.agent, spec.argv, spec.env.get("PATH")):
+        echo(f"note: {words}", err=True)
     branch = options["worktree"]
     with ProgressLine(after=0.5) as progress:
         progress.say("making a worktree" if branch is not None else f"starting '{name}'")

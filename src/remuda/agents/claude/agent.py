@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from .headless import ClaudeHeadless
     from .observer import ClaudeObserver
+    from .self_test import ClaudeSelfTest
     from .setup.claude_setup import ClaudeSetup
     from .trust import ClaudeTrust
     from .warm import ClaudeWarm
@@ -103,6 +104,11 @@ class ClaudeAgent:
 
         return ClaudeSetup()
 
+    def self_test(self) -> ClaudeSelfTest | None:
+        from .self_test import ClaudeSelfTest
+
+        return ClaudeSelfTest()
+
     def takes_argument(self, argv: Sequence[str]) -> bool:
         return takes_prompt(argv, len(self.default_argv))
 
@@ -125,3 +131,6 @@ class DemoAgent(ClaudeAgent):
 
     def setup(self) -> None:
         """Return None: it reads Claude Code's settings, which `ClaudeAgent` sets up."""
+
+    def self_test(self) -> None:
+        """Return None: it comes with Remuda, whose tests try it."""

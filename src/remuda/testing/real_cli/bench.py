@@ -6,8 +6,6 @@ There it needs no account, and can harm nothing of the caller's.
 from __future__ import annotations
 
 import fcntl
-import hashlib
-import json
 import os
 import pty
 import select
@@ -23,6 +21,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from remuda.agents.claude.self_test import ClaudeSelfTest
+from remuda.agents.self_test import BenchPlace
 from remuda.proctree import send_signal
 
 from ..offline import closed_proxies, is_offline, proxies_closed
@@ -134,8 +134,8 @@ class PlainTerminal:
 
 # ── the CLI with a home of its own ──
 
-# Made up, and shaped as the CLI expects a key to be; it is only ever sent to loopback.
-API_KEY = "sk-ant-api03-remuda-bench-made-up-key-000000000000"
+
+_AGENT = ClaudeSelfTest()
 
 
 class NetworkReachableError(Exception):
@@ -167,8 +167,12 @@ class RealCli:
         self.binary = binary or binary_path()
         self.home = self._made("home")
         self.project = self._made("project")
-        self.env = self._environment(base_url)
-        self._configure([self.project, *trusted] if trust else [])
+        temporary = self._made("tmp")
+        chosen = tuple(path.resolve() for path in [self.project, *trusted]) if trust else ()
+        self._place = BenchPlace(self.home, temporary, base_url, chosen)
+        self.env = {**bench_environment(self.home, temporary), **_AGENT.environment(self._place)}
+        for path, data in _AGENT.files(self._place).items():
+            path.write_bytes(data)
 
     def __enter__(self) -> Self:
         return self
@@ -248,52 +252,28 @@ class RealCli:
                 send_signal(pid, signal.SIGKILL)
             if not self.settle():
                 break
-        shutil.rmtree(self._service_folder(), ignore_errors=True)
+        for path in _AGENT.leftovers(self._place):
+            shutil.rmtree(path, ignore_errors=True)
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _service_folder(self) -> Path:
-        """Return the folder with the sockets of the CLI's background service; TMPDIR is ignored (2.1.325)."""
-        name = hashlib.sha256(str(self.home / ".claude").encode()).hexdigest()[:8]
-        return Path(f"/tmp/cc-daemon-{os.getuid()}") / name  # noqa: S108
 
     def _made(self, name: str) -> Path:
         path = self.folder / name
         path.mkdir(parents=True)
         return path
 
-    def _environment(self, base_url: str) -> dict[str, str]:
-        variables = {
-            "PATH": os.environ.get("PATH", os.defpath),
-            "HOME": str(self.home),
-            "TMPDIR": str(self._made("tmp")),
-            "CLAUDE_CODE_TMPDIR": str(self.folder / "tmp"),
-            "SHELL": "/bin/sh",
-            "TERM": "xterm-256color",
-            "LANG": "C.UTF-8",
-            "ANTHROPIC_BASE_URL": base_url,
-            "ANTHROPIC_API_KEY": API_KEY,
-            "DISABLE_AUTOUPDATER": "1",
-            "DISABLE_TELEMETRY": "1",
-            "DISABLE_ERROR_REPORTING": "1",
-            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-            # Else the terminal has git clone a marketplace over ssh, which knows no proxy (2.1.325).
-            "CLAUDE_CODE_DISABLE_OFFICIAL_MARKETPLACE_AUTOINSTALL": "1",
-            "GIT_SSH_COMMAND": "false",
-        }
-        # IS_SANDBOX, which lets root use --dangerously-skip-permissions, must not be here: with it the CLI
-        # (2.1.325) keeps on trying an overloaded API, without it three times. Tests use --allowedTools.
-        return variables if is_offline() else variables | closed_proxies()
 
-    def _configure(self, trusted: list[Path]) -> None:
-        accepted = {str(path.resolve()): {"hasTrustDialogAccepted": True} for path in trusted}
-        config = {
-            "hasCompletedOnboarding": True,
-            "theme": "dark",
-            # The CLI knows an approved key by its last twenty characters.
-            "customApiKeyResponses": {"approved": [API_KEY[-20:]], "rejected": []},
-            "projects": accepted,
-        }
-        (self.home / ".claude.json").write_text(json.dumps(config))
+def bench_environment(home: Path, temporary: Path) -> dict[str, str]:
+    """Return the variables of any agent on a bench. Of the caller's it has only PATH."""
+    variables = {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": str(home),
+        "TMPDIR": str(temporary),
+        "SHELL": "/bin/sh",
+        "TERM": "xterm-256color",
+        "LANG": "C.UTF-8",
+        "GIT_SSH_COMMAND": "false",
+    }
+    return variables if is_offline() else variables | closed_proxies()
 
 
 def _wait_for_exit(pid: int, timeout: float) -> bool:

@@ -1,0 +1,84 @@
+"""What an agent offers to `remuda doctor --agent`: a bench to try it on, prompts and hazards.
+
+`remuda/self_test` does the rest, and is the same for every agent. It starts the installed program with a
+made-up home and key on the loopback model. An agent that can be tried so has a method `self_test`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from remuda.frozen import frozen
+
+
+@frozen
+class BenchPlace:
+    """Where the agent is tried."""
+
+    home: Path
+    temporary: Path
+    model_url: str
+    """The address of the loopback model."""
+    trusted: Sequence[Path] = ()
+    """The folders that the user of the made-up home trusts."""
+
+
+@frozen
+class Hazard:
+    """A prompt that the agent's terminal could take for something else than text."""
+
+    prompt: str
+    arrives: bool
+    """Whether it has to reach the model as text; otherwise, it has to be refused."""
+
+
+class SelfTest(Protocol):
+    """How one agent is tried. Return an empty value for what the agent does not have: it is left out."""
+
+    program: str
+    """The name of the agent, as users know it."""
+    time_limit: float
+    """Seconds that the test may take."""
+    arguments: Sequence[str]
+    """Arguments of the session. They allow `allowed_command` and `failing_command`, and nothing else."""
+    allowed_command: str
+    """A shell command that prints `remuda-tool`."""
+    failing_command: str
+    """A shell command that fails."""
+    sources: Sequence[str]
+    """The sources that report the state of a session, as `status --explain` names them."""
+    hooks: Sequence[str]
+    """The hook events that have to come while all promises are tried."""
+    dismiss: bytes
+    """The key that answers no to a permission dialog."""
+    bang: Sequence[Hazard]
+    """Prompts that the terminal could run as shell commands. They may make a file named `PWNED`."""
+    slash: Sequence[Hazard]
+    """Prompts that the terminal could run as commands of the agent."""
+    compact: str
+    clear: str
+    asks_trust: bool
+    """Whether it asks if a folder is trusted."""
+    backends: Sequence[str]
+    """The backends of a pool that it can serve."""
+
+    def environment(self, place: BenchPlace) -> dict[str, str]:
+        """Return its own variables: address and key of the model, and what keeps it from the network."""
+
+    def files(self, place: BenchPlace) -> Mapping[Path, bytes]:
+        """Return the files of the made-up home."""
+
+    def leftovers(self, place: BenchPlace) -> Sequence[Path]:
+        """Return folders outside the bench that it makes, to be removed after the test."""
+
+    def tool_prompt(self, command: str) -> str:
+        """Return a prompt that makes the loopback model call the agent's shell tool with a command."""
+
+
+@runtime_checkable
+class OffersSelfTest(Protocol):
+    """An agent that can be tried."""
+
+    def self_test(self) -> SelfTest | None: ...

@@ -1,0 +1,98 @@
+"""What Remuda promises on an agent, and what follows if a promise does not hold. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+
+class Verdict(StrEnum):
+    HOLDS = "holds"
+    FAILS = "does not hold"
+    UNKNOWN = "not known"
+
+
+class Promise(NamedTuple):
+    key: str
+    what: str
+    follows: str
+    """What follows for the user if it does not hold."""
+    safety: bool = False
+    """Whether text could run as a command, or a dialog be answered without the user."""
+
+
+PROMISES = (
+    Promise("start", "it starts and shows its composer", "sessions of this version cannot be used"),
+    Promise(
+        "first_message",
+        "the first message is taken as fast as the next",
+        "the first message waits some seconds",
+    ),
+    Promise(
+        "exact", "a message arrives once, and exactly as sent", "messages may arrive changed or twice", True
+    ),
+    Promise("sources", "all sources report the state", "the state is known later, or from fewer sources"),
+    Promise("bang", "text that begins with ! runs nothing", "a message could run a shell command", True),
+    Promise(
+        "slash", "text cannot run a command of the agent", "a message could run a command of the agent", True
+    ),
+    Promise("tool", "an allowed tool runs", "tools that you allowed are refused"),
+    Promise(
+        "api_error", "an API error is reported with its reason", "a failed turn is recognised late or not"
+    ),
+    Promise("interrupt", "a turn can be interrupted", "'remuda cancel' may not stop a turn"),
+    Promise("dialog", "a message waits at a dialog", "a message could answer a permission dialog", True),
+    Promise("compact", "the command to compact is confirmed", "the receipt of such a command may be wrong"),
+    Promise("clear", "the command to clear is confirmed", "the receipt of such a command may be wrong"),
+    Promise("draft", "a draft survives a message", "what you typed and did not send may be lost"),
+    Promise("resume", "a conversation is resumed", "'start --resume' may begin a new conversation"),
+    Promise("hooks", "all hooks report", "what these hooks report is known later or not"),
+    Promise("trust", "the trust dialog waits for your word", "a folder could be trusted without you", True),
+    Promise("print", "'print' answers five times, with usage", "tokens and costs of 'print' may be missing"),
+    Promise(
+        "pool_terminal",
+        "the pool answers and forgets (terminal)",
+        "use 'print' in place of the pool on a terminal",
+    ),
+    Promise("pool_stream", "the pool answers and forgets (stream)", "use the backend terminal for the pool"),
+)
+_BY_KEY = {promise.key: promise for promise in PROMISES}
+ORDER = {promise.key: number for number, promise in enumerate(PROMISES)}
+_LONGEST = 2000
+
+
+class Outcome(NamedTuple):
+    """What was found of one promise."""
+
+    promise: Promise
+    verdict: Verdict
+    detail: str
+    seconds: float = 0.0
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "promise": self.promise.key,
+            "what": self.promise.what,
+            "verdict": str(self.verdict),
+            "detail": self.detail,
+            "follows": self.promise.follows if self.verdict is Verdict.FAILS else "",
+            "safety": self.promise.safety,
+            "seconds": round(self.seconds, 2),
+        }
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Outcome | None:
+        """Read a `document`; None for one of another version of Remuda that is not understood."""
+        promise = _BY_KEY.get(str(document.get("promise")))
+        try:
+            verdict = Verdict(str(document.get("verdict")))
+            seconds = float(document.get("seconds") or 0.0)
+        except (TypeError, ValueError):
+            return None
+        detail = str(document.get("detail") or "")[:_LONGEST]
+        return None if promise is None else cls(promise, verdict, detail, seconds)
+
+
+def find_promise(key: str) -> Promise:
+    return _BY_KEY[key]

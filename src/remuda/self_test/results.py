@@ -1,0 +1,175 @@
+"""Results of self-tests, kept by agent and digest of the binary, in `$REMUDA_HOME/self-tests`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from remuda.agents import find_agent, find_self_test
+from remuda.durable import read_regular, replace_file
+from remuda.errors import NotSafe
+from remuda.paths import home, private_folder
+from remuda.untrusted import as_object, parse_json
+
+from .promises import Outcome, Verdict
+
+_MOST_BYTES = 1 << 20
+
+
+class Result(NamedTuple):
+    """What a self-test found."""
+
+    agent: str
+    program: str
+    version: str
+    digest: str
+    """sha256 of the binary, in hex digits."""
+    binary: str
+    stamp: tuple[int, int]
+    """Size and time of the last change (ns) of the binary: if both are the same, it is not read again."""
+    at: float
+    offline: str
+    remuda: str
+    outcomes: tuple[Outcome, ...]
+    words: tuple[str, ...] = ()
+    """What the agent printed last, if it did not start."""
+    seconds: float = 0.0
+
+    @property
+    def broken(self) -> list[Outcome]:
+        return [one for one in self.outcomes if one.verdict is Verdict.FAILS]
+
+    @property
+    def unsafe(self) -> list[Outcome]:
+        return [one for one in self.broken if one.promise.safety]
+
+    def document(self) -> dict[str, Any]:
+        return {
+            **self._asdict(),
+            "stamp": list(self.stamp),
+            "outcomes": [one.document() for one in self.outcomes],
+            "words": list(self.words),
+            "holds": not self.broken,
+        }
+
+
+def results_folder() -> Path:
+    return home() / "self-tests"
+
+
+def result_path(agent: str, digest: str) -> Path:
+    return results_folder() / f"{agent}-{digest[:16]}.json"
+
+
+def save(result: Result) -> None:
+    folder = private_folder(results_folder())
+    replace_file(
+        folder / result_path(result.agent, result.digest).name, json.dumps(result.document()).encode()
+    )
+
+
+def find_binary(agent: str, argv: Sequence[str] = (), path: str | None = None) -> Path | None:
+    """Return the file that a session runs: the first word of `argv`, or the agent's own command."""
+    word = (*argv, *find_agent(agent).default_argv)[0]
+    found = shutil.which(word, path=path)
+    return None if found is None else Path(os.path.realpath(found))
+
+
+def stamp_of(binary: Path) -> tuple[int, int]:
+    status = binary.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+def digest_of(binary: Path) -> str:
+    import hashlib  # slow to load, and seldom needed
+
+    with open(binary, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def find_result(agent: str, binary: Path) -> Result | None:
+    """Return what was found of this binary. It is read only if one of its size was tried."""
+    try:
+        stamp = stamp_of(binary)
+        same_size = [one for one in _load(agent) if one.stamp[0] == stamp[0]]
+        known = [one for one in same_size if one.stamp == stamp and one.binary == str(binary)]
+        if not known and same_size:
+            digest = digest_of(binary)
+            known = [one for one in same_size if one.digest == digest]
+    except OSError:
+        return None
+    return known[0] if known else None
+
+
+def _load(agent: str) -> Iterator[Result]:
+    for path in sorted(results_folder().glob(f"{agent}-*.json")):
+        try:
+            yield _read(as_object(parse_json(read_regular(path, _MOST_BYTES, own=True))))
+        except (OSError, ValueError, TypeError, KeyError):
+            continue  # it is as if the test had not run
+
+
+def _read(document: dict[str, Any]) -> Result:
+    texts = {
+        name: str(document[name]) for name in ("agent", "program", "version", "digest", "binary", "remuda")
+    }
+    size, changed = document["stamp"]
+    outcomes = [Outcome.read(as_object(one)) for one in document["outcomes"]]
+    return Result(
+        **texts,
+        stamp=(int(size), int(changed)),
+        at=float(document["at"]),
+        offline=str(document["offline"]),
+        outcomes=tuple(one for one in outcomes if one is not None),
+        words=tuple(map(str, document.get("words") or ())),
+        seconds=float(document.get("seconds") or 0.0),
+    )
+
+
+class Standing(NamedTuple):
+    """What is known here of the agent that a session runs."""
+
+    words: str
+    level: Literal["ok", "note", "fail"]
+    unsafe: tuple[Outcome, ...] = ()
+
+
+def find_standing(agent: str, argv: Sequence[str] = (), path: str | None = None) -> Standing | None:
+    """Say what the self-test found of an agent; None if it has none, or is not installed."""
+    plan = find_self_test(agent)
+    binary = find_binary(agent, argv, path) if plan is not None else None
+    if plan is None or binary is None:
+        return None
+    result = find_result(agent, binary)
+    if result is None:
+        never = f"this version of {plan.program} was never tried here"
+        return Standing(f"{never}; try it with: remuda doctor --agent {agent}", "note")
+    named = f"{plan.program} {result.version}"
+    if not result.broken:
+        unknown = sum(one.verdict is Verdict.UNKNOWN for one in result.outcomes)
+        rest = f", {unknown} not known" if unknown else ""
+        return Standing(f"{named}: {len(result.outcomes) - unknown} promises hold{rest}", "ok")
+    broken = "; ".join(f"{one.promise.what} ({one.promise.follows})" for one in result.broken)
+    return Standing(
+        f"{named}: does not hold: {broken}", "fail" if result.unsafe else "note", tuple(result.unsafe)
+    )
+
+
+def check_safe(agent: str, argv: Sequence[str], path: str | None) -> str:
+    """Return what a user should know before a session starts, or nothing. Raises `NotSafe`.
+
+    That is raised only if a promise about safety did not hold on this binary.
+    """
+    standing = find_standing(agent, argv, path)
+    if standing is None or standing.level == "ok":
+        return ""
+    if standing.unsafe:
+        raise NotSafe(
+            f"{standing.words}",
+            hint=f"use another version, or remove the result in {results_folder()} to start it nevertheless",
+        )
+    return standing.words

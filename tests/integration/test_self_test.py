@@ -1,0 +1,84 @@
+"""`doctor --agent` on programs that are not Claude Code, and what `start` and `show` say of a result."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.commands import Commands
+from support.print_calls import scripted_agent, write_program
+
+
+@pytest.fixture
+def env(remuda: Commands) -> dict[str, str]:
+    """A PATH with the scripted agent as `claude`."""
+    program = scripted_agent(remuda.home)
+    return {"PATH": f"{program.parent}:{remuda.env['PATH']}"}
+
+
+def test_start_that_fails_ends_the_test_and_shows_the_words_of_the_program(
+    remuda: Commands, tmp_path: Path
+) -> None:
+    bad = write_program(tmp_path / "bad", "#!/bin/sh\necho 'unknown option: --settings'\nexit 1\n")
+    said = remuda("doctor", "--agent", "claude", "--binary", str(bad), code=1).out
+    assert "does not hold it starts" in said
+    assert "unknown option: --settings" in said
+    assert "0 holds, 1 does not hold" in said
+    again = json.loads(remuda("doctor", "--agent", "claude", "--binary", str(bad), "--json", code=1).out)
+    assert [one["promise"] for one in again["outcomes"]] == ["start"]
+    assert again["words"] == ["unknown option: --settings"]
+
+
+def test_wrong_options_are_refused_with_what_to_do(remuda: Commands) -> None:
+    assert "offers no self-test" in remuda("doctor", "--agent", "demo", code=2).err
+    assert "--binary PATH" in remuda("doctor", "--agent", "claude", "--binary", "/no/where", code=127).err
+    assert "need --agent" in remuda("doctor", "--timeout", "3", code=2).err
+
+
+def test_start_and_show_say_what_is_known_and_refuse_what_is_not_safe(
+    remuda: Commands, env: dict[str, str]
+) -> None:
+    never = "this version of Claude Code was never tried here"
+    assert never in remuda("start", "one", "--detach", "--agent", "claude", env=env).err
+    assert never in remuda("show", "one", env=env).out
+    assert never in remuda("doctor", env=env).out
+    assert never not in remuda("start", "two", "--detach", "--agent", "demo", env=env).err
+    result = keep_result(remuda, env, "print")
+    assert (
+        "'print' answers five times" in remuda("start", "three", "--detach", "--agent", "claude", env=env).err
+    )
+    assert (
+        "'print' answers five times" in json.loads(remuda("show", "one", "--json", env=env).out)["self_test"]
+    )
+    result.unlink()
+    result = keep_result(remuda, env, "dialog")
+    refused = remuda("start", "four", "--detach", "--agent", "claude", env=env, code=8).err
+    assert "a message could answer a permission dialog" in refused
+    assert str(result.parent) in refused
+    assert "four" not in remuda("ls", "--all", env=env).out
+
+
+def keep_result(remuda: Commands, env: dict[str, str], broken: str) -> Path:
+    """Store a result in which one promise does not hold."""
+    program = (
+        "import sys; from remuda.self_test.results import *\n"
+        "from remuda.self_test.promises import *\n"
+        "binary = find_binary('claude')\n"
+        "broken = Outcome(find_promise(sys.argv[1]), Verdict.FAILS, 'seen')\n"
+        "about = ('claude', 'Claude Code', '9.9', digest_of(binary), str(binary), stamp_of(binary))\n"
+        "result = Result(*about, 0.0, '', '', (broken,))\n"
+        "save(result)\n"
+        "print(result_path('claude', result.digest))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, broken],
+        env={**remuda.env, **env},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return Path(done.stdout.strip())

@@ -1,0 +1,28 @@
+"""The table of self-tests in the docs is made of the recorded results."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+_SCRIPT = Path(__file__).parents[3] / "scripts" / "canary.py"
+_SPEC = importlib.util.spec_from_file_location("canary", _SCRIPT)
+assert _SPEC is not None
+assert _SPEC.loader is not None
+canary = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(canary)
+
+
+def test_page_shows_the_self_tests_that_were_recorded_last() -> None:
+    text = canary.PAGE.read_text()
+    assert text == canary.page(text, canary.load()), "python scripts/canary.py --write"
+
+
+def test_table_numbers_what_does_not_hold() -> None:
+    seen = [("exact", "holds", ""), ("print", "does not hold", "no usage"), ("draft", "not known", "no time")]
+    outcomes = [dict(zip(("promise", "verdict", "detail"), one, strict=True)) for one in seen]
+    table = canary.table({"1.10.0": {"outcomes": outcomes}, "1.9.0": {"outcomes": []}})
+    assert table.startswith("| promise | 1.10.0 | 1.9.0 |")
+    assert "| a message arrives once, and exactly as sent | yes | - |" in table
+    assert "with usage | no (2) | - |" in table
+    assert table.endswith("1. no time\n2. no usage\n")

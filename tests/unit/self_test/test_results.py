@@ -1,0 +1,115 @@
+"""Results of self-tests: found again by the binary, and what follows from them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from remuda.errors import NotSafe
+from remuda.self_test.promises import PROMISES, Outcome, Verdict, find_promise
+from remuda.self_test.results import (
+    Result,
+    check_safe,
+    digest_of,
+    find_result,
+    find_standing,
+    results_folder,
+    save,
+    stamp_of,
+)
+
+
+@pytest.fixture
+def binary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program named `claude`, the only one on the PATH."""
+    monkeypatch.setenv("REMUDA_HOME", str(tmp_path / "remuda"))
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    return write(folder / "claude", "version one")
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(f"#!/bin/sh\n# {text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def result_of(binary: Path, **broken: str) -> Result:
+    outcomes = [
+        Outcome(one, Verdict.FAILS if one.key in broken else Verdict.HOLDS, broken.get(one.key, "seen"))
+        for one in PROMISES
+    ]
+    return Result(
+        agent="claude",
+        program="Claude Code",
+        version="9.9.9",
+        digest=digest_of(binary),
+        binary=str(binary),
+        stamp=stamp_of(binary),
+        at=1000.0,
+        offline="in a namespace",
+        remuda="0.3.0",
+        outcomes=tuple(outcomes),
+        words=("its words",),
+    )
+
+
+def test_saved_result_is_found_again_as_it_was(binary: Path) -> None:
+    save(result_of(binary, print="no usage"))
+    assert find_result("claude", binary) == result_of(binary, print="no usage")
+    assert find_result("codex", binary) is None
+
+
+def test_result_belongs_to_the_contents_of_the_binary_and_not_to_its_name(binary: Path) -> None:
+    save(result_of(binary))
+    copied = write(binary.with_name("copy"), "version one")
+    assert find_result("claude", copied) == result_of(binary)
+    write(binary, "version two")  # the same size
+    os.utime(binary, ns=(0, 0))
+    assert find_result("claude", binary) is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"agent": "claude"}', '{"stamp": "no"}'])
+def test_damaged_result_counts_as_none(binary: Path, text: str) -> None:
+    save(result_of(binary))
+    (path,) = results_folder().iterdir()
+    path.write_text(text)
+    assert find_result("claude", binary) is None
+
+
+def test_outcome_of_another_version_of_remuda_is_passed_over() -> None:
+    assert Outcome.read({"promise": "new one", "verdict": "holds"}) is None
+    assert Outcome.read({"promise": "exact", "verdict": "perhaps"}) is None
+    kept = Outcome(find_promise("exact"), Verdict.HOLDS, "seen", 1.5)
+    assert Outcome.read(kept.document()) == kept
+
+
+def test_standing_says_never_tried_then_what_does_not_hold(binary: Path) -> None:
+    never = find_standing("claude")
+    assert never is not None
+    assert "never tried here" in never.words
+    assert check_safe("claude", [], None) == never.words
+    save(result_of(binary))
+    assert check_safe("claude", [], None) == ""
+    save(result_of(binary, print="no usage"))
+    assert "tokens and costs of 'print' may be missing" in check_safe("claude", [], None)
+
+
+def test_only_a_broken_promise_about_safety_is_refused(binary: Path) -> None:
+    for promise in PROMISES:
+        save(result_of(binary, **{promise.key: "seen"}))
+        if promise.safety:
+            with pytest.raises(NotSafe, match="does not hold"):
+                check_safe("claude", [], None)
+        else:
+            assert promise.what in check_safe("claude", [], None)
+
+
+def test_agent_without_a_self_test_and_one_that_is_not_installed_have_no_standing(binary: Path) -> None:
+    assert find_standing("demo") is None
+    assert find_standing("simple", ["sh"]) is None
+    binary.unlink()
+    assert find_standing("claude") is None
