@@ -142,6 +142,10 @@ class NetworkReachableError(Exception):
     """The real CLI is not started where it could reach a network."""
 
 
+API_KEY = "sk-remuda-bench-made-up-key-000000000000"
+"""For agents other than Claude Code. Long, because some mask its value in all they print."""
+
+
 class RealCli:
     """The pinned CLI with a fresh HOME and project below ``folder``, talking to the model at ``base_url``.
 
@@ -170,7 +174,14 @@ class RealCli:
         temporary = self._made("tmp")
         chosen = tuple(path.resolve() for path in [self.project, *trusted]) if trust else ()
         self._place = BenchPlace(self.home, temporary, base_url, chosen)
-        self.env = {**bench_environment(self.home, temporary), **_AGENT.environment(self._place)}
+        self.env = self._environment(base_url)
+        self._configure(list(chosen))
+
+    def _environment(self, base_url: str) -> dict[str, str]:
+        variables = bench_environment(self.home, self._place.temporary)
+        return {**variables, **_AGENT.environment(self._place)}
+
+    def _configure(self, trusted: list[Path]) -> None:
         for path, data in _AGENT.files(self._place).items():
             path.write_bytes(data)
 

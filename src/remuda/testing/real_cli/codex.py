@@ -6,13 +6,8 @@ import hashlib
 import os
 from pathlib import Path
 
-from remuda.testing.offline import closed_proxies, is_offline
-
-from .bench import RealCli
+from .bench import API_KEY, RealCli, bench_environment
 from .fetch import binary_of
-
-API_KEY = "sk-remuda-bench-made-up-key-000000000000"
-"""Made up; it is only ever sent to loopback."""
 
 
 class RealCodex(RealCli):
@@ -41,16 +36,8 @@ class RealCodex(RealCli):
         self._base_url = base_url
         programs = self._made("bin")
         (programs / "codex").symlink_to(self.binary)
-        variables = {
-            "PATH": f"{programs}:{os.environ.get('PATH', os.defpath)}",
-            "HOME": str(self.home),
-            "TMPDIR": str(self._made("tmp")),
-            "SHELL": "/bin/sh",
-            "TERM": "xterm-256color",
-            "LANG": "C.UTF-8",
-            "LOOPBACK_KEY": API_KEY,
-        }
-        return variables if is_offline() else variables | closed_proxies()
+        variables = bench_environment(self.home, self._place.temporary)
+        return {**variables, "PATH": f"{programs}:{variables['PATH']}", "LOOPBACK_KEY": API_KEY}
 
     def _configure(self, trusted: list[Path]) -> None:
         trust = "\n".join(f'[projects."{path.resolve()}"]\ntrust_level = "trusted"' for path in trusted)

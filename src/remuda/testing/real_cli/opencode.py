@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ..offline import closed_proxies, is_offline, proxies_closed
-from .bench import API_KEY, NetworkReachableError
+from ..offline import is_offline, proxies_closed
+from .bench import API_KEY, NetworkReachableError, bench_environment
 from .fetch import binary_of
 
 _MODEL = "anthropic/claude-sonnet-4-5"
@@ -39,14 +39,10 @@ class OpencodeCli:
             **settings,
         }
         (self.home / ".config" / "opencode" / "opencode.json").write_text(json.dumps(made))
-        variables = {
-            "PATH": f"{self.binary.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
-            "HOME": str(self.home),
-            "TMPDIR": str(self.folder / "tmp"),
-            "SHELL": "/bin/sh",
-            "TERM": "xterm-256color",
-            "LANG": "C.UTF-8",
+        variables = bench_environment(self.home, self.folder / "tmp")
+        self.env = {
+            **variables,
+            "PATH": f"{self.binary.parent}{os.pathsep}{variables['PATH']}",
             "OPENCODE_DISABLE_AUTOUPDATE": "1",
             "OPENCODE_DISABLE_MODELS_FETCH": "1",
         }
-        self.env = variables if is_offline() else variables | closed_proxies()
