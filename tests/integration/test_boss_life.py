@@ -189,7 +189,7 @@ def test_up_detach_status_and_down(remuda: Commands) -> None:
         assert told["url"].endswith(f":{status['port']}")
         text = remuda("status").out
         assert "\nwaiting    0\n" in text
-        sources = "spool, kept, reconcile, detector, silence, usage, messages, plans, restarts"
+        sources = "spool, kept, reconcile, detector, silence, usage, budgets, messages, plans, restarts"
         assert f"\nsources    {sources}: running\n" in text
         assert "\nhooks      none; 'remuda setup boss' lets" in text
         remuda("hooks", "install", "--boss", "--yes")

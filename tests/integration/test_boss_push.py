@@ -236,6 +236,7 @@ def test_page_has_a_worker_for_the_whole_site_which_may_fetch_nothing(served: Ru
     assert worker.headers["cache-control"] == "no-cache"
 
 
+@pytest.mark.usefixtures("own_interpreters")
 def test_boss_without_a_subscription_does_not_load_the_extra(trusting: RunningBoss) -> None:
     assert trusting.process is not None
     trusting.tell(event("stopped", 1000.0, message="done"))

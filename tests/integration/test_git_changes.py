@@ -157,7 +157,7 @@ def test_repository_that_makes_git_wait_takes_no_thread_from_others(project: Pat
     git(project, "config", "include.path", str(empty))
     config = project / ".git" / "config"
     config.write_text(config.read_text().replace(str(empty), str(pipe)))
-    session = SimpleNamespace(cwd=str(project), first_seen=0.0)
+    session = SimpleNamespace(cwd=str(project), first_seen=0.0, origin=None)
     parts: Any = SimpleNamespace(service=SimpleNamespace(session=lambda _name: session))
 
     async def ask() -> dict[str, Any]:

@@ -237,6 +237,7 @@ def test_agent_with_a_token_runs_agents_at_the_boss(bench: AgentBench, boss: Run
     assert boss.ask("POST", "/mcp", b"{}", token=token).status == 401
 
 
+@pytest.mark.usefixtures("own_interpreters")
 def test_each_token_is_valid_in_its_own_place_only(bench: AgentBench, boss: RunningBoss) -> None:
     token = make_token("ci")
 

@@ -66,7 +66,10 @@ def test_boss_knows_a_kept_session_once(remuda: Commands, home: Path) -> None:
         remuda("send", "work", "are you there?", "--wait")
         until(lambda: remuda.json("queue")["items"], "its place in the queue")
         assert [one["name"] for one in remuda.json("agents")["sessions"]] == ["work"]
-        assert "reconcile, detector, silence, usage, messages, plans: running" in remuda("status").out
+        assert (
+            "reconcile, detector, silence, usage, budgets, messages, plans, restarts: running"
+            in remuda("status").out
+        )
         assert remuda("reply", "work", "and now?", "--wait").out == "REPLY#2 to: and now?\n"
         assert not os.path.exists(home / "boss" / "spool" / ".watched")
     finally:

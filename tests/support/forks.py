@@ -2,7 +2,8 @@
 
 `install` replaces `subprocess.Popen` in this process. A command `python -m remuda …` is then run by a fork of
 the loader, if nothing of the caller's could make a difference: variables of the interpreter, limits, files in
-its folder that could be imported. Every other command, and every other option, is run as always.
+its folder that could be imported. Every other command, and every other option, is run as always. A test of
+what a process loads has to use `paused`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,30 +36,24 @@ _ABOVE = 400
 """Descriptors that were received are moved above this number, and then to where the command expects them."""
 _WORTH = 3
 """From which command with the same variables on a loader is started for them."""
+_MOST = 2
+"""Loaders of one process: each takes seconds to load."""
 
 
 # ── the caller ──
 
 
 class _Loader:
-    """A process that has loaded our commands."""
-
-    def __init__(self, path: str, pid: int) -> None:
-        self.path = path
-        self.pid = pid
-
-
-class _OwnLoader(_Loader):
-    """One that we start, for commands with these variables of the interpreter."""
+    """A process that has loaded our commands, with these variables of the interpreter."""
 
     def __init__(self, variables: dict[str, str]) -> None:
         self._folder = tempfile.mkdtemp(prefix="rmd-forks-", dir="/tmp")
-        path = f"{self._folder}/socket"
+        self.path = f"{self._folder}/socket"
         reading, writing = os.pipe()
         env = {**os.environ, **variables}
         env = {name: env[name] for name in env if name in variables or name in ("PATH", "REMUDA_TEST_RUN")}
         self._process = _Popen(
-            [sys.executable, "-P", __file__, path, str(writing)],
+            [sys.executable, "-P", __file__, self.path, str(writing)],
             env={**env, "PYTHONPATH": os.pathsep.join(filter(None, (str(_TESTS), env.get("PYTHONPATH"))))},
             cwd="/",
             stdin=subprocess.DEVNULL,
@@ -68,7 +63,7 @@ class _OwnLoader(_Loader):
         os.close(writing)
         with open(reading) as ready:
             assert ready.read() == "ready"
-        super().__init__(path, self._process.pid)
+        self.pid = int(self._process.pid)
 
     def close(self) -> None:
         self._process.kill()
@@ -85,16 +80,32 @@ _loaders: dict[str, _Loader] = {}
 _seen: Counter[str] = Counter()
 
 
+_usual: dict[str, str] = {}
+_paused = threading.Event()
+
+
 def install() -> None:
     subprocess.Popen = ForkingPopen  # type: ignore[misc]
+    _usual.update(_without_locale(os.environ))
 
 
 def close() -> None:
     """End the loaders."""
     for loader in _loaders.values():
-        if isinstance(loader, _OwnLoader):
-            loader.close()
+        loader.close()
     _loaders.clear()
+
+
+@contextlib.contextmanager
+def paused() -> Iterator[None]:
+    """Run every command with an interpreter of its own, which has loaded only what it needs."""
+    _paused.set()
+    yield
+    _paused.clear()
+
+
+def _without_locale(env: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in interpreter_variables(env).items() if name != "LC_ALL"}
 
 
 def _module_of(words: list[str]) -> str | None:
@@ -104,19 +115,16 @@ def _module_of(words: list[str]) -> str | None:
     return words[at + 1] if is_ours else None
 
 
-def _key(env: Mapping[str, str]) -> str:
-    return json.dumps(sorted(interpreter_variables(env).items()))
-
-
 def _find_loader(env: dict[str, str], folder: str) -> _Loader | None:
     """Return the loader for a command; None if it has to be run as always."""
-    variables = interpreter_variables(env)
-    key = _key(env)
+    if _paused.is_set() or _without_locale(env) != _usual:
+        return None
+    locale = env.get("LC_ALL", "")
     with _lock:
-        _seen[key] += 1
-        if key not in _loaders and _seen[key] == _WORTH:
-            _loaders[key] = _OwnLoader(variables)
-        loader = _loaders.get(key)
+        _seen[locale] += 1
+        if locale not in _loaders and _seen[locale] == _WORTH and len(_loaders) < _MOST:
+            _loaders[locale] = _Loader(interpreter_variables(env))
+        loader = _loaders.get(locale)
     if loader is None or not _is_bare(folder) or surroundings(loader.pid) != surroundings(os.getpid()):
         return None
     return loader
@@ -262,7 +270,7 @@ def _serve(path: str, ready: int) -> tuple[socket.socket, dict[str, Any], list[i
                 connection.sendall(_LENGTH.pack(pid))
 
 
-def _run(loader: str, request: dict[str, Any], descriptors: list[int]) -> None:
+def _run(request: dict[str, Any], descriptors: list[int]) -> None:
     from remuda.keeper.prefork import close_all_but
 
     moved = [fcntl.fcntl(fd, fcntl.F_DUPFD, _ABOVE) for fd in descriptors]
@@ -290,9 +298,6 @@ def _run(loader: str, request: dict[str, Any], descriptors: list[int]) -> None:
     sys.path[:] = [one for one in sys.path if one != str(_TESTS)]
     if "-P" not in words[:2]:
         sys.path.insert(0, request["cwd"])
-    # A boss that it starts is forked as well.
-    _loaders[_key(os.environ)] = _Loader(loader, os.getppid())
-    install()
     try:
         sys.exit(module.main())
     except SystemExit as ended:
@@ -331,4 +336,4 @@ def _stream(number: int, before: Any) -> io.TextIOWrapper:
 if __name__ == "__main__":
     _connection, _request, _descriptors = _serve(sys.argv[1], int(sys.argv[2]))
     _connection.close()
-    _run(sys.argv[1], _request, _descriptors)
+    _run(_request, _descriptors)

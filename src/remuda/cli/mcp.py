@@ -37,7 +37,6 @@ def command(ctx: click.Context) -> None:
 
     \b
     Examples:
-      remuda setup mcp
       remuda mcp check
       remuda mcp token ci
       remuda mcp ledger

@@ -100,7 +100,7 @@ class ClaudeSources:
         pid, events = document.get("pid"), registry_events(document)
         if type(pid) is not int or not events:
             return None
-        status, start = str(document.get("status")), document.get("procStart")
+        status, start = str(document.get("status") or ""), document.get("procStart")
         waiting_for = document.get("waitingFor")
         return RegistryEntry(
             pid,

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from remuda.agents.base import Launch, LaunchContext
-from remuda.agents.headless import Headless
-from remuda.agents.observer import EventObserver
 from remuda.agents.plain import PlainAgent
-from remuda.agents.prompting import PromptProtocol
-from remuda.agents.sources import AgentSources
-from remuda.agents.warm import WarmAgent
 
-from . import launch
-from .prompting import CodexPrompts
+if TYPE_CHECKING:
+    from remuda.agents.base import Launch, LaunchContext
+    from remuda.agents.headless import Headless
+    from remuda.agents.observer import EventObserver
+    from remuda.agents.prompting import PromptProtocol
+    from remuda.agents.sources import AgentSources
+    from remuda.agents.warm import WarmAgent
 
 
 class CodexAgent(PlainAgent):
@@ -26,6 +26,8 @@ class CodexAgent(PlainAgent):
 
     @cached_property
     def prompts(self) -> PromptProtocol | None:  # type: ignore[override]
+        from .prompting import CodexPrompts
+
         return CodexPrompts()
 
     @property
@@ -47,6 +49,8 @@ class CodexAgent(PlainAgent):
         return CodexWarm()
 
     def launch(self, context: LaunchContext) -> Launch:
+        from . import launch
+
         return launch.launch(context)
 
     def last_word(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> Callable[[], bool]:
@@ -54,4 +58,8 @@ class CodexAgent(PlainAgent):
         return lambda: True
 
     def observer(self, pid: int, env: Mapping[str, str], *, has_screen: bool) -> EventObserver:  # type: ignore[override]
+        from remuda.agents.observer import EventObserver
+
+        from .prompting import CodexPrompts
+
         return EventObserver(CodexPrompts())

@@ -27,7 +27,7 @@ from remuda.agents.events import (
 from remuda.agents.permission import PermissionDecision, PermissionRequest
 from remuda.agents.prompting import CallAddress, CallRefused, ChannelLost, Past, PromptCall
 from remuda.tasks import TaskSet, Wakeup
-from remuda.untrusted import as_object, as_objects
+from remuda.untrusted import as_object, as_objects, parse_object
 
 from .asking import answer_list
 from .messages import failure, find_call, info_of, make_message_id, past_of
@@ -288,7 +288,7 @@ class OpencodeChannel:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
             for line in path.read_text().splitlines():
                 with contextlib.suppress(ValueError, AttributeError):
-                    self._written.add(str(info_of(json.loads(line)).get("id")))
+                    self._written.add(str(info_of(parse_object(line)).get("id")))
             self._reader.transcript = str(path)
         except OSError as error:
             log.error("no transcript: %s", error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from remuda.agents.base import StreamTransport
 from remuda.agents.events import TurnFailed
 from remuda.agents.headless import Handling, Lines, Message, PrintFlags, TurnEnd
 from remuda.agents.unattended import max_turns_reason
-from remuda.untrusted import as_object, dump_json, finite
+from remuda.untrusted import as_object, dump_json, finite, parse_object
 
 from .messages import answers_to, end_of, info_of, parts_of, text_of, usage_of
 from .prompting import OpencodePrompts
@@ -60,7 +59,7 @@ class PrintedConversation:
             lines = self._path.read_text().splitlines(keepends=True)
         except OSError:
             return False
-        records = [json.loads(line) for line in lines if line.endswith("\n")]
+        records = [parse_object(line) for line in lines if line.endswith("\n")]
         self._answers = answers_to(records, self._turn)
         if self._emit is not None:
             for answer in self._answers:

@@ -112,10 +112,15 @@ def _check_foreground(pid: int) -> None:
 def check_registry(session: Session, sources: AgentSources, timeout: float = 0.0) -> None:
     """Raise `NotSafe` unless the registry says that the agent is idle in this conversation.
 
-    Until `timeout` the file may be half written, or say busy, as it does for a moment after a stop.
+    Until `timeout` the file may be half written, or without a status, as at the agent's start, or say busy,
+    as it does for a moment after a stop.
     """
     deadline = time.monotonic() + timeout
-    while (entry := _read_registry(session, sources)) is None or entry.event.kind is EventKind.WORKING:
+    while (
+        (entry := _read_registry(session, sources)) is None
+        or not entry.status
+        or entry.event.kind is EventKind.WORKING
+    ):
         if time.monotonic() >= deadline:
             break
         time.sleep(_LOOK_INTERVAL)
