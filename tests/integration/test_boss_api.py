@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -170,8 +171,13 @@ def test_bad_arguments_are_our_errors(boss: RunningBoss, api: Boss) -> None:
     for call in (lambda: api.later(""), lambda: api.permission(""), lambda: api.reply("", "hi")):
         with pytest.raises(InvalidOptions, match="is empty"):
             call()
-    with pytest.raises(WaitTimeout, match="did not answer within 0 s"):
-        asyncio.run(AsyncBoss(folder=boss.folder.path, timeout=0).queue())
+    assert boss.process is not None
+    boss.process.signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(WaitTimeout, match="did not answer within 0 s"):
+            asyncio.run(AsyncBoss(folder=boss.folder.path, timeout=0).queue())
+    finally:
+        boss.process.signal(signal.SIGCONT)
     with boss.holding(asked()) as hook:
         request = one_request(api)
         with pytest.raises(InvalidOptions, match="input must be a mapping, not str"):

@@ -46,7 +46,7 @@ def begin(remuda: Commands, name: str, policy: str, how: str, *words: str) -> Pa
     runs = remuda.home / f"{name}.runs"
     program = [sys.executable, "-c", COUNTED, str(runs), how]
     remuda.start(name, "--restart", policy, *words, "--", *program)
-    until(runs.exists, "the first run")
+    until(lambda: runs.exists() and runs.read_text().endswith("\n"), "the first run")
     return runs
 
 
@@ -160,12 +160,12 @@ def test_resume_all_brings_back_in_order_what_is_wanted_and_names_the_rest(remud
     assert sorted(done.out.splitlines()[:3]) == ["resumed a", "resumed m", "resumed z"]
     assert "without --restart: other" in done.out
     assert "not saved: TOKEN" in done.err
-    assert [count(one) for one in runs.values()] == [2, 2, 2]
+    until(lambda: [count(one) for one in runs.values()] == [2, 2, 2], "the second runs")
     assert count(other) == count(secret) == 1
     assert "is left alone" in remuda("resume", "--all").err  # no value of TOKEN comes by itself
     assert "resumed other" in remuda("resume", "other").out
     remuda("start", "secret", "--resume", "--detach", "--env", "TOKEN=y")
-    assert count(other) == count(secret) == 2
+    until(lambda: count(other) == count(secret) == 2, "the second runs")
     remuda("kill", "--all", "--yes")
     assert "no session to bring back" in remuda("resume", "--all").out
 
@@ -201,7 +201,7 @@ def test_program_that_outlived_its_keeper_is_ended_before_its_session_comes_back
     runs = remuda.home / "runs"
     stubborn = f"import signal\nsignal.signal(1, signal.SIG_IGN)\n{COUNTED}"
     remuda.start("s", "--restart", "on-crash", "--", sys.executable, "-c", stubborn, str(runs), "wait")
-    until(runs.exists, "the program")
+    until(lambda: runs.exists() and runs.read_text(), "the program")
     program = Process(int(runs.read_text()))
     remuda.kill_keeper("s")
     assert "resumed s" in remuda("resume", "--all").out

@@ -221,7 +221,9 @@ class TerminalCall:
         begun = stage not in ("accepted", "written")
         # A dialog in a turn may blink. Before the turn only silence shows that something is asked.
         since = waited(document) if begun else document.get("idle")
-        if (since or 0.0) < _QUESTION_TIMEOUT or document.get("clients", 0) > probe.subscriptions:
+        # Some agents take seconds to close a dialog that the keeper has answered by a call.
+        limit = getattr(self._headless.dialogs, "question_timeout", _QUESTION_TIMEOUT)
+        if (since or 0.0) < limit or document.get("clients", 0) > probe.subscriptions:
             return
         lines = probe.screen()
         dialogs = self._headless.dialogs

@@ -145,6 +145,9 @@ def answer_messages(answer: Mapping[str, Any]) -> list[Message]:
 
 
 class OpencodeDialogs:
+    question_timeout = 30.0
+    """Its server takes up to 5 s for an answer on a busy machine."""
+
     def open_dialog(self, lines: Lines) -> str | None:
         return OpencodePrompts().dialog(lines)
 
