@@ -13,7 +13,9 @@ import pytest
 
 from remuda import Session
 from remuda.errors import EXIT_CODES, InvalidOptions
+from remuda.keeper.claim import read_holder
 from remuda.keeper.record import SessionRecord
+from remuda.paths import SessionPaths
 from support.boss_whole import CommandedBoss
 from support.commands import Commands
 from support.keeper import Process, until
@@ -181,16 +183,22 @@ def test_bad_input_of_resume_and_restart_is_named(remuda: Commands) -> None:
     assert remuda("resume", "--all").out == "no session to bring back\n"
 
 
+def until_gone(remuda: Commands, name: str) -> None:
+    """Wait for the end of a keeper too: it ends a moment after its record says so."""
+    until(lambda: record(remuda, name).ended_at, "the end")
+    until(lambda: read_holder(SessionPaths(remuda.sessions, name)) is None, "the keeper's end")
+
+
 def test_kill_of_an_ended_session_ends_its_restart(remuda: Commands) -> None:
     runs = begin(remuda, "s", "always", "0")
-    until(lambda: record(remuda, "s").ended_at, "the end")
+    until_gone(remuda, "s")
     assert "kept: s, which will be restarted" in remuda("clean", "--older-than", "1", "--force").out
     assert remuda("kill", "s").out == "s not restarted\n"
     assert remuda("resume", "--all").out == "no session to bring back\n"
     assert "has ended" in remuda.refused("kill", "s", code=EXIT_CODES["SESSION_DEAD"])
     assert count(runs) == 1
     other = begin(remuda, "t", "always", "0")
-    until(lambda: record(remuda, "t").ended_at, "the end")
+    until_gone(remuda, "t")
     assert Session("t", folder=remuda.sessions).kill() is None
     assert remuda("resume", "--all").out == "no session to bring back\n"
     assert count(other) == 1
