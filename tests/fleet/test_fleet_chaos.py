@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from remuda.keeper.claim import read_holder
 from remuda.paths import SessionPaths
 from support import counts
 from support.fleet import FleetBench, Relay
@@ -120,7 +121,7 @@ class Chaos:
 
     def resume(self, session: str) -> None:
         paths = SessionPaths.of(session, self.build.remuda.sessions)
-        until(lambda: not paths.socket.exists() or "dead" in self.build.remuda("ls", "-a").out, "its end")
+        until(lambda: read_holder(paths) is None, "the end of its keeper")
         self.build.remuda("start", session, "--resume", "--detach")
 
     @property
