@@ -69,3 +69,4 @@ class RpcPeer:
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(ChannelLost(why))
+                answer.exception()  # retrieved: a call whose sending failed does not wait for it
