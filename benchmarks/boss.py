@@ -57,7 +57,7 @@ uvicorn.run(app, port=int(sys.argv[1]), log_level="error", http="httptools", ws=
 
 
 def measure(scene: Scene, report: Report, rounds: int) -> None:
-    folder = BossFolder(scene.folder / "boss")
+    folder = BossFolder(scene.folder / scene.name("boss"))
     told = start_detached(folder, 0, sources=())
     token = folder.token.read_text().strip()
     try:

@@ -82,6 +82,27 @@ def test_a_queue_that_the_hub_lost_is_tried_again_and_the_rest_goes_on(pair: Pai
     assert desk.status()["connected"]
 
 
+def test_events_that_the_hub_can_never_store_keep_back_no_later_one(pair: Pair) -> None:
+    bench, desk, build = pair
+
+    async def refuse_all(hub: Hub) -> None:
+        config = (await hub._jetstream.stream_info("EVENTS")).config
+        await hub._jetstream.update_stream(config, max_msg_size=1)
+
+    def heard_of(name: str) -> bool:
+        events = desk.client.get("fleet", "events", limit=5000)["events"]
+        return any(one["host"] == "build7" and one["name"] == name for one in events)
+
+    administer(bench, refuse_all)
+    pair.start("never-told")
+    until(lambda: "is not reported" in build.client.folder.log.read_text(), "an event that was skipped")
+    administer(bench, lambda hub: prepare(hub, bench.hub.folder.key_records()))
+    pair.start("told")
+    until(lambda: heard_of("told"), "a later event of the other host")
+    assert not heard_of("never-told")
+    assert build.status()["problems"] == {}
+
+
 def hostile() -> Iterator[tuple[str, bytes]]:
     """Values that no host of ours writes, each with its subject; `evil` may publish them all."""
     right = {"host": "evil", "session": "s", "kind": "stopped", "id": "x", "number": 1, "epoch": "e"}
