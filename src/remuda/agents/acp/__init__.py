@@ -1,5 +1,4 @@
-"""The client side of the Agent Client Protocol (version 1): JSON-RPC lines on an agent's standard streams.
+"""The Agent Client Protocol (ACP), client side: any agent that speaks it as a session, and as a pool's worker.
 
-`protocol` makes messages of bytes and does no I/O. `client` runs an agent and calls it. `worker` is a worker
-of a pool on that. Nothing here knows which agent it is.
+Nothing here knows an agent by name.
 """
