@@ -1,4 +1,4 @@
-"""An agent that speaks ACP as a session: receipts, permissions, cancel, resume, and an agent that misbehaves."""
+"""An agent that speaks ACP as a session: receipts, permissions, cancel, resume, and hostile agents."""
 
 from __future__ import annotations
 
@@ -46,7 +46,12 @@ def test_message_goes_through_the_whole_chain(stage: Stage) -> None:
     assert stages(found) == CHAIN
     assert answer(found) == "ACP#1 to: hello\nthere"
     assert step(found, "written")["transport"] == "call"
-    used = {"input_tokens": 10, "output_tokens": 3, "cache_read_input_tokens": 2, "cache_creation_input_tokens": 0}
+    used = {
+        "input_tokens": 10,
+        "output_tokens": 3,
+        "cache_read_input_tokens": 2,
+        "cache_creation_input_tokens": 0,
+    }
     assert step(found, "ended")["usage"] == used
     shows(post, "> hello")
     shows(post, "ACP#1 to: hello")
@@ -162,7 +167,7 @@ def test_permission_is_decided_from_elsewhere(stage: Stage, decision: dict[str, 
 
 
 def test_permission_is_decided_by_a_number_in_the_terminal(stage: Stage) -> None:
-    post = stage.start()
+    post = stage.start(draft_patience=1.0)
     post.client.request("watch")
     type_keys(post, "my draft")
     until(lambda: draft(post) == "my draft", "the draft")
@@ -188,8 +193,8 @@ def test_several_options_of_a_kind_are_a_question_with_exactly_these_answers(sta
     (question,) = ask["input"]["questions"]
     assert question["question"] == "Which colour?"
     assert [one["label"] for one in question["options"]] == ["Red", "Blue", "None of them"]
+    wrong = {**ask["input"], "answers": {"Which colour?": "Green"}}
     with pytest.raises(InvalidOptions):
-        wrong = {**ask["input"], "answers": {"Which colour?": "Green"}}
         post.client.request("answer", id=ask["id"], behavior="allow", input=wrong)
     chosen = {**ask["input"], "answers": {"Which colour?": "Blue"}}
     post.client.request("answer", id=ask["id"], behavior="allow", input=chosen)
@@ -299,14 +304,15 @@ def test_message_without_an_end_ends_the_session_in_clear_words(stage: Stage) ->
 
 def test_agent_that_exits_at_once_is_the_error_of_the_start(remuda: Commands) -> None:
     words = ["--agent", "acp", "--", "sh", "-c", "echo no key >&2; exit 4"]
-    done = remuda("start", "x", "--detach", *words, code=1)
-    assert "no key" in done.err + done.out
+    done = remuda("start", "x", "--detach", *words, code=6)
+    assert "the agent exited before it was ready: exit:4 -- stderr: no key" in done.err
 
 
 def test_command_that_is_not_there_is_named(remuda: Commands) -> None:
-    assert "cannot find the program no-such-agent" in remuda(
-        "start", "x", "--detach", "--agent", "acp", "--", "no-such-agent", code=127
-    ).err
+    assert (
+        "cannot find the program no-such-agent"
+        in remuda("start", "x", "--detach", "--agent", "acp", "--", "no-such-agent", code=127).err
+    )
 
 
 def test_agent_without_a_command_is_refused(remuda: Commands) -> None:

@@ -106,7 +106,7 @@ class ScriptedAcpAgent(acp.Agent):
                     await asyncio.sleep(0.01)
             case "DIE":
                 await self.say(session_id, "half of it\n")
-                while not (HOME / "go").exists():  # noqa: ASYNC110
+                while not (HOME / "go").exists():
                     await asyncio.sleep(0.01)
                 print("it broke", file=sys.stderr, flush=True)
                 os._exit(3)
@@ -115,8 +115,9 @@ class ScriptedAcpAgent(acp.Agent):
             case "GARBLE":
                 os.write(1, b"Warning: \x1b[31mnot a message\n")
             case "LONG":
-                for _ in range(300):
-                    os.write(1, b"x" * 65536)
+                os.set_blocking(1, True)
+                with open(1, "wb", closefd=False) as output:
+                    output.write(b"x" * (20 << 20))
             case "FAIL":
                 raise acp.RequestError(-32603, rest)
             case "FILE":

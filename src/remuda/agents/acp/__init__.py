@@ -1,4 +1,4 @@
-"""The Agent Client Protocol (ACP), client side: any agent that speaks it as a session, and as a pool's worker.
+"""The client side of the Agent Client Protocol (ACP): any agent as a session, or as a worker of a pool.
 
 Nothing here knows an agent by name.
 """

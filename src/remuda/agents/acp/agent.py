@@ -146,7 +146,7 @@ def make_launch(context: LaunchContext) -> Launch:
         raise InvalidOptions("--agent acp needs a command", hint="for example: -- copilot --acp")
     program, path = context.argv[0], context.env.get("PATH", os.defpath)
     named = os.path.join(context.cwd, program) if os.sep in program else program
-    if shutil.which(named, path=path) is None:
+    if (found := shutil.which(named, path=path)) is None:
         raise CommandNotFound(f"cannot find the program {program}")
     resumed = context.conversation.get("session_id")
     if resumed and context.conversation.get(RESUMABLE) == "no":
@@ -156,4 +156,6 @@ def make_launch(context: LaunchContext) -> Launch:
     words = [sys.executable, "-P", "-m", "remuda.agents.acp.terminal"]
     words += ["--socket", context.call.url, "--records", str(records)]
     words += ["--resume", str(resumed)] if resumed else []
-    return Launch([*words, "--", *context.argv], {**context.env, SECRET_VARIABLE: context.call.secret})
+    return Launch(
+        [*words, "--", found, *context.argv[1:]], {**context.env, SECRET_VARIABLE: context.call.secret}
+    )

@@ -73,7 +73,7 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def _diff(fields: Params) -> str:
-    parts = []
+    parts: list[str] = []
     for one in as_objects(fields.get("content")):
         new, old, path = text_at(one, "newText"), text_at(one, "oldText") or "", text_at(one, "path") or ""
         if one.get("type") == "diff" and new is not None and len(new) + len(old) <= _MOST_DIFF:
@@ -123,7 +123,9 @@ def _answer(
     for label, one in zip(labels, options, strict=True):
         if wanted in (label, one.get("name")) or wanted == [label]:
             return one.get("optionId")
-    raise InvalidOptions(f"the agent does not offer {str(wanted)[:80]!r}", hint="answer with one of its options")
+    raise InvalidOptions(
+        f"the agent does not offer {str(wanted)[:80]!r}", hint="answer with one of its options"
+    )
 
 
 class AcpPermissions:

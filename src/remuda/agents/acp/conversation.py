@@ -1,4 +1,4 @@
-"""One conversation with an agent that speaks ACP: prompts, permission requests and cancels, and what it reports.
+"""One conversation with an agent that speaks ACP: prompts, permission requests, cancels and reports.
 
 It runs in the program on the session's terminal (`terminal`). Everything that happens is a note: a plain
 document for the terminal and for the keeper (`notes`). A prompt is recorded before the agent gets it.
@@ -18,7 +18,16 @@ from typing import Any
 from remuda.errors import RemoteProtocolError, SessionCrashed, SpawnFailed
 from remuda.frozen import replaced
 from remuda.tasks import TaskSet, Wakeup
-from remuda.untrusted import as_object, as_objects, dump_json, name_at, one_line, parse_json, show_json, text_at
+from remuda.untrusted import (
+    as_object,
+    as_objects,
+    dump_json,
+    name_at,
+    one_line,
+    parse_json,
+    show_json,
+    text_at,
+)
 
 from . import asking, protocol
 from .client import AcpClient, CallFailed
@@ -141,14 +150,16 @@ class AcpConversation:
         except TimeoutError:
             complaint = self._client.process.complaint()
             words = f"; it printed: {one_line(complaint)}" if complaint else ""
-            raise SpawnFailed(f"the agent has not answered {method} within {START_TIMEOUT:g} s{words}") from None
+            late = f"the agent has not answered {method} within {START_TIMEOUT:g} s"
+            raise SpawnFailed(late + words) from None
         except CallFailed as error:
             hint = None
             if error.code == protocol.AUTHENTICATION_REQUIRED:
                 hint = "sign in with the agent's own command first"
             raise SpawnFailed(f"the agent refused {method}: {error}", hint=hint) from None
         except SessionCrashed as crash:
-            raise SpawnFailed(f"the agent exited before it was ready: {one_line(str(crash.detail))}") from None
+            detail = one_line(str(crash.detail))
+            raise SpawnFailed(f"the agent exited before it was ready: {detail}") from None
         except RemoteProtocolError as error:
             raise SpawnFailed(error.message) from None
 
@@ -191,8 +202,8 @@ class AcpConversation:
         try:
             result = await self._client.call("session/prompt", protocol.prompt(self.id, turn.text))
         except CallFailed as error:
-            kind = "authentication" if error.code == protocol.AUTHENTICATION_REQUIRED else "error"
-            self._end(turn, "failed", f"the agent answered with an error: {error}", kind=kind)
+            is_login = error.code == protocol.AUTHENTICATION_REQUIRED
+            self._end(turn, "failed", f"the agent answered with an error: {error}", signed_out=is_login)
         except RemoteProtocolError as error:
             self._why_ended = error.message
             self._client.process.end()
@@ -205,7 +216,7 @@ class AcpConversation:
             elif why in _ANSWERED:
                 self._end(turn, "answered", turn.answer, usage=protocol.read_usage(result))
             else:
-                self._end(turn, "failed", f"the agent stopped: {one_line(str(why))[:80]}", kind="error")
+                self._end(turn, "failed", f"the agent stopped: {one_line(str(why))[:80]}")
 
     async def proven(self, turn: Turn) -> bool:
         """Return whether the agent has begun this turn, or ended it. Waits for a while."""
@@ -288,7 +299,9 @@ class AcpConversation:
         options = asking.read_options(call.params)
         if len(self.asks) >= _MOST_ASKS or not options:
             self._client.send(protocol.answer(call.id, {"outcome": {"outcome": "cancelled"}}))
-            self._tell({"note": "said", "text": "a permission request without options, or one too many: refused"})
+            self._tell(
+                {"note": "said", "text": "refused a permission request without options, or too many at once"}
+            )
             return
         ask_id = tool.id or f"ask-{next(self._ids)}"
         while ask_id in self.asks:
@@ -335,20 +348,25 @@ class AcpConversation:
                 self._text(turn, text)
             case ToolBegan() as tool:
                 self._tool_began(turn, tool)
-                if update.get("status") in ("completed", "failed"):
-                    ok = update.get("status") == "completed"
-                    self._tool_ended(turn, ToolEnded(tool.id, protocol.tool_content(update), ok))
+                if (status := update.get("status")) in ("completed", "failed"):
+                    content = protocol.tool_content(update)
+                    self._tool_ended(turn, ToolEnded(tool.id, content, ok=status == "completed"))
             case ToolEnded() as ended:
                 self._tool_ended(turn, ended)
-            case _ if kind == "tool_call_update":
+            case None if kind == "tool_call_update":
                 self._merged(turn, update)
-            case _ if kind == "agent_thought_chunk":
-                thought = text_at(as_object(update.get("content")), "text")
-                if thought:
-                    self._tell({"note": "thought", "turn": turn.id, "text": thought})
-            case _ if kind == "plan":
-                entries = [one_line(str(one.get("content")))[:200] for one in as_objects(update.get("entries"))]
-                self._tell({"note": "said", "text": "\n".join(["plan:", *(f"  {one}" for one in entries[:50])])})
+            case None:
+                self._show_aside(turn, kind, update)
+
+    def _show_aside(self, turn: Turn, kind: object, update: Mapping[str, Any]) -> None:
+        """Show what is neither the answer nor a tool: thoughts and the plan."""
+        if kind == "agent_thought_chunk":
+            thought = text_at(as_object(update.get("content")), "text") or ""
+            self._tell({"note": "thought", "turn": turn.id, "text": thought})
+        elif kind == "plan":
+            entries = as_objects(update.get("entries"))[:_MOST_ASKS]
+            lines = [f"  {one_line(str(one.get('content')))[:200]}" for one in entries]
+            self._tell({"note": "said", "text": "\n".join(["plan:", *lines])})
 
     def _show_outside(self, kind: object, update: Mapping[str, Any]) -> None:
         """Show what comes without a turn: the history of a resumed conversation, or a word of the agent's."""
@@ -440,7 +458,8 @@ class AcpConversation:
         if not self._garbled:
             self._garbled = True
             shown = one_line(line.decode(errors="replace"))[:200]
-            self._tell({"note": "said", "text": f"the agent printed what is not a message, and more may follow: {shown}"})
+            words = f"the agent printed what is not a message, and more may follow: {shown}"
+            self._tell({"note": "said", "text": words})
 
     def _exited(self) -> None:
         detail = one_line(self._client.process.detail())
@@ -492,5 +511,3 @@ def _read(path: Path) -> list[dict[str, Any]]:
         except ValueError:  # a kill cut it short
             continue
     return found
-
-

@@ -50,7 +50,9 @@ class LineEditor:
         while at < len(text):
             if text[at] == "\x1b":
                 if (sequence := _SEQUENCE.match(text, at)) is not None:
-                    self._pasting = (self._pasting and sequence[0] != _PASTE_ENDS) or sequence[0] == _PASTE_BEGINS
+                    self._pasting = (self._pasting and sequence[0] != _PASTE_ENDS) or sequence[
+                        0
+                    ] == _PASTE_BEGINS
                     at = sequence.end()
                     continue
                 if _UNFINISHED.match(text, at) is not None and len(text) - at < _MOST_SEQUENCE:
@@ -63,7 +65,7 @@ class LineEditor:
             at += 1
         return found
 
-    def _take(self, key: str) -> Line | Key | None:  # noqa: C901  # one case for each key
+    def _take(self, key: str) -> Line | Key | None:  # one case for each key
         if self._pasting:
             self._add("\n" if key == "\r" else key)
         elif key in "\r\n":

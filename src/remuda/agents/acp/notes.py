@@ -94,7 +94,7 @@ def _ended(note: Mapping[str, Any], turn: str, text: str) -> list[AgentEvent]:
         return [TurnInterrupted(turn)]
     if note.get("how") == "failed":
         # Not one that is tried again: nothing proves that the agent did none of it.
-        kind = Failure.AUTHENTICATION if note.get("kind") == "authentication" else Failure.INVALID
+        kind = Failure.AUTHENTICATION if note.get("signed_out") is True else Failure.INVALID
         return [TurnFailed(kind, text, turn)]
     message = MessageRecorded(turn, as_object(note.get("usage")), text, final=True)
     stopped = TurnStopped(text, turn, conversation=str(note.get("conversation")))

@@ -44,7 +44,9 @@ def find_past(
     for record in records:
         turn = text_at(record, "turn")
         if record.get("type") == "prompt":
-            is_ours = record.get("message") == message if message is not None else record.get("text") == prompt
+            is_ours = (
+                record.get("message") == message if message is not None else record.get("text") == prompt
+            )
             if is_ours and finite(record.get("at")) >= since - CLOCK_SLACK:
                 past = Past(submitted=True, prompt_id=turn)
         elif record.get("type") == "end" and past.prompt_id is not None and turn == past.prompt_id:

@@ -127,7 +127,8 @@ class KeeperSocket:
         self._server: asyncio.Server | None = None
 
     async def listen(self, path: Path) -> None:
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # of one that was killed
+            os.unlink(path)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with SocketAddress(path) as address:
             listener.bind(address)
@@ -150,8 +151,8 @@ class KeeperSocket:
             self._writers.add(writer)
             while line := await reader.readline():
                 self._tasks.start(self._answer(as_object(parse_json(line)), writer))
-        except (OSError, ValueError):
-            pass
+        except (OSError, ValueError, asyncio.CancelledError):
+            pass  # asyncio logs a connection that is cancelled at the end of the program
         finally:
             self._writers.discard(writer)
             writer.close()
@@ -218,13 +219,15 @@ class Terminal:
         """Return the exit code, when the agent has ended or the user ends it."""
         fd = sys.stdin.fileno()
         tty.setraw(fd)
+        self._loop.set_exception_handler(self._fail)
         self._loop.add_reader(fd, self._read_keys, fd)
         self._loop.add_signal_handler(signal.SIGWINCH, self._page.draw)
         await self._keeper.listen(path)
         self._page.say(f"starting {one_line(' '.join(self._argv))[:200]}")
         opening = asyncio.ensure_future(self._conversation.open(resumed))
+        waits: list[asyncio.Future[Any]] = [opening, self._done]
         try:
-            await asyncio.wait([opening, self._done], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if opening.done():
                 opening.result()
             return await self._done
@@ -242,6 +245,11 @@ class Terminal:
             self._page.say(why, _BOLD)
             code = self._conversation.returncode
             self._done.set_result(_FAILED if code is None or self._conversation.turn is not None else code)
+
+    def _fail(self, _loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+        """End the session for an error of ours: what goes on would not be reported any more."""
+        self._page.say(f"internal error: {context.get('exception') or context['message']!r}", _BOLD)
+        self._finish(_FAILED)
 
     # ── notes ──
 

@@ -36,7 +36,7 @@ _TURN = {"turn": "t1", "conversation": "c", "transcript": "/x", "cwd": "/w"}
         ({"note": "decided", "id": "k"}, (PermissionDecided("k"),)),
         ({"note": "ended", "how": "interrupted"}, (TurnInterrupted("t1"),)),
         (
-            {"note": "ended", "how": "failed", "text": "w", "kind": "error"},
+            {"note": "ended", "how": "failed", "text": "w"},
             (TurnFailed(Failure.INVALID, "w", "t1"),),
         ),
         (
@@ -88,6 +88,8 @@ def test_prompt_that_cannot_be_sent_unchanged_is_refused(prompt: str, command: b
         AcpPrompts().check(prompt, command=command, literal=False)
 
 
-@pytest.mark.parametrize(("prompt", "command"), [("/help me", True), ("hello", False), ("/etc/hosts is", False)])
+@pytest.mark.parametrize(
+    ("prompt", "command"), [("/help me", True), ("hello", False), ("/etc/hosts is", False)]
+)
 def test_prompt_is_taken(prompt: str, command: bool) -> None:
     AcpPrompts().check(prompt, command=command, literal=False)

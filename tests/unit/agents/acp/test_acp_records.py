@@ -70,7 +70,7 @@ def _whole() -> list[dict[str, Any]]:
         "cache_read_input_tokens": 3,
         "cache_creation_input_tokens": 4,
     }
-    made = [
+    made: list[dict[str, Any]] = [
         {"type": "prompt", "text": "go"},
         {"type": "text", "text": "going"},
         {"type": "tool", "tool": "execute", "call": "k", "input": {"command": "ls"}},
