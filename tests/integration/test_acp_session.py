@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from remuda.errors import AlreadyAnswered, InvalidOptions
 from support.acp_agent import PROGRAM, Stage, draft, shows
 from support.attach import COLS, ROWS, attach
+from support.boss import RunningBoss
 from support.commands import Commands
 from support.delivery import answer, attempts
 from support.keeper import Process, Start, event_named, until
@@ -242,6 +244,20 @@ def test_kill_before_the_agent_reported_anything_leaves_the_prompt_unrepeated(st
     assert stage.runs() == ["SILENT"]
 
 
+def test_prompt_that_never_reached_the_agent_is_sent_by_the_next_session(stage: Stage) -> None:
+    post = stage.start()
+    terminal = Process(json.loads(post.kept.paths.record.read_text())["child_pid"])
+    terminal.signal(signal.SIGSTOP)
+    message = post.put("hello")
+    post.reached(message, "written")
+    terminal.signal(signal.SIGKILL)
+    assert post.kept.keeper.ended()
+    terminal.close()
+    found = stage.start(resume=True).ended(message)
+    assert (answer(found), attempts(found)) == ("ACP#1 to: hello", [1, 2])
+    assert stage.runs() == ["hello"]
+
+
 def test_session_ends_with_ctrl_d_and_leaves_no_agent(stage: Stage) -> None:
     post = stage.start()
     agent = Process(stage.pid())
@@ -331,6 +347,48 @@ def test_attached_user_sees_the_history_and_types_a_line(remuda: Commands, stage
     pane.type("typed by hand\r")
     pane.until(lambda lines: any("ACP#2 to: typed by hand" in line for line in lines))
     remuda("kill", "work")
+
+
+def test_request_is_in_the_queue_and_the_conversation_on_the_page(
+    remuda: Commands, stage: Stage, home: Path
+) -> None:
+    boss = RunningBoss(home, ("remuda.boss.evidence.kept:Kept",))
+    boss.start()
+    try:
+        remuda("start", "work", "--detach", "--agent", "acp", "--", *PROGRAM, env=stage.environment())
+        remuda("send", "work", "RUN ls")
+        (item,) = until(boss.waiting, "the request in the queue")
+        assert (item["session"]["agent"], item["reason"]) == ("acp", "permission")
+        shown = remuda("approvals", "--json").out
+        assert "Always allow" in shown
+        edited = remuda("approve", "work", "--yes", "--edit", '{"command": "id"}', code=2)
+        assert "cannot run an edited input" in edited.err
+        remuda("approve", "work", "--yes", "--always")
+        until(lambda: [one["reason"] for one in boss.waiting()] == ["stopped"], "its answer in the queue")
+        remuda("send", "work", "CHOOSE")
+        until(lambda: [one["reason"] for one in boss.waiting()] == ["question"], "the question in the queue")
+        remuda("approve", "work", "--yes", "--answer", "1=Blue")
+        until(lambda: "chose b" in remuda("show", "work").out, "the answer")
+        entries = boss.ask("GET", f"/v1/sessions/{item['session']['id']}/conversation").json["entries"]
+        kinds = [one["kind"] for one in entries]
+        assert kinds[:3] == ["prompt", "tool_call", "notice"]
+        assert "tool_result" in kinds
+        assert "answer" in kinds
+        remuda("kill", "work")
+    finally:
+        boss.close()
+
+
+def test_records_are_removed_with_the_session(remuda: Commands, stage: Stage) -> None:
+    remuda("start", "work", "--detach", "--agent", "acp", "--", *PROGRAM, env=stage.environment())
+    remuda("send", "work", "hello", "--wait")
+    remuda("kill", "work")
+    records = remuda.sessions / "work.acp"
+    assert [path.stat().st_mode & 0o777 for path in (records, *records.iterdir())] == [0o700, 0o600]
+    for path in (records, *remuda.sessions.glob("work.*")):
+        os.utime(path, (0, 0))
+    remuda("clean", "--force")
+    assert not records.exists()
 
 
 def test_wrong_secret_is_not_let_in(stage: Stage) -> None:

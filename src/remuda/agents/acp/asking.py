@@ -57,7 +57,7 @@ def request_of(tool: ToolBegan, options: Sequence[Mapping[str, str]], fields: Pa
     if is_question(options):
         labels = [{"label": name, "description": ""} for name in _distinct(names)]
         asked = {"question": title, "options": labels, "multiSelect": False}
-        given = {"questions": [asked], "input": dict(tool.input)}
+        given: dict[str, Any] = {"questions": [asked], **({"input": dict(tool.input)} if tool.input else {})}
         return {"tool": QUESTION, "input": given, "reason": "question", "suggestions": list(options)}
     given = {**({"title": tool.title} if tool.title else {}), **tool.input}
     if diff := _diff(fields):

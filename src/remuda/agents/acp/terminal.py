@@ -274,7 +274,7 @@ class Terminal:
             case "said":
                 page.say(text)
             case "tool":
-                page.say(f"* {one_line(note['tool'])[:80]}: {_about(note)}")
+                page.say(f"* {_about(note)}")
             case "tool_ended":
                 lines = text.splitlines()
                 more = [f"  … {len(lines) - _TOOL_LINES} more lines"] if len(lines) > _TOOL_LINES else []
@@ -372,9 +372,9 @@ class Terminal:
 
 
 def _about(note: Note) -> str:
-    given = as_object(note.get("input"))
+    given, tool = as_object(note.get("input")), str(note["tool"])
     words = given.get("command") if isinstance(given.get("command"), str) else note.get("title")
-    return one_line(str(words or ""))[:400]
+    return one_line(tool if words in (tool, "", None) else f"{tool}: {words}")[:400]
 
 
 def _request_lines(given: Mapping[str, Any]) -> list[str]:
