@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class AcpTransport:
-    """The terminal of the session serves the calls itself: there is no companion."""
+    """The terminal of the session serves the calls itself, without a companion."""
 
     kind: Literal["call"] = "call"
     start_timeout = 30.0
@@ -151,7 +151,7 @@ def make_launch(context: LaunchContext) -> Launch:
     resumed = context.conversation.get("session_id")
     if resumed and context.conversation.get(RESUMABLE) == "no":
         raise InvalidOptions(NO_LOAD, hint="start a new conversation: remuda start without --resume")
-    # Beside the scratch folder, which is removed with the session: a message in flight is found here later.
+    # Not in the scratch folder, which is removed with the session: a message in flight is found here later.
     records = context.scratch.with_suffix(".acp")
     words = [sys.executable, "-P", "-m", "remuda.agents.acp.terminal"]
     words += ["--socket", context.call.url, "--records", str(records)]

@@ -40,7 +40,7 @@ Note = dict[str, Any]
 START_TIMEOUT = 120.0
 """Seconds for each step of the start: a command such as npx may fetch the agent first."""
 PROOF_TIMEOUT = 3.0
-"""Seconds to wait for the first report of a turn, before the caller is told that there is none yet."""
+"""Seconds to wait for the first report of a turn, before the caller gets the answer that none came."""
 MOST_BYTES = 16 << 20
 """Of one message of the agent."""
 MOST_ANSWER = 1 << 20
@@ -414,7 +414,7 @@ class AcpConversation:
         self._tell({"note": "tool_ended", "turn": turn.id, **facts})
 
     def _merged(self, turn: Turn, fields: Mapping[str, Any]) -> ToolBegan:
-        """Return a tool by all that was said of it: an update has only what changed."""
+        """Return a tool with what was said of it before: an update has only what changed."""
         new = protocol.read_tool(fields)
         known = turn.tools.get(new.id)
         if known is None:

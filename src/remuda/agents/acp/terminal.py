@@ -118,7 +118,7 @@ def _cut(text: str) -> str:
 
 
 class KeeperSocket:
-    """Tells every connected keeper each note, and does what it asks."""
+    """Sends each note to every connected keeper, and does what a keeper asks."""
 
     def __init__(self, conversation: AcpConversation, secret: str) -> None:
         self._conversation, self._secret = conversation, secret

@@ -337,7 +337,7 @@ class Follower:
     async def _on_ask(self, ask: Document) -> None:
         self._asks[str(ask.get("id"))] = ask
         # The agent says what its tools mean. A keeper of 0.1 does not say the folder.
-        known = {key: self._facts[key] for key in ("agent", "cwd") if key in self._facts}
+        known: Document = {key: self._facts[key] for key in ("agent", "cwd") if key in self._facts}
         facts = {**self._name_facts, **known}
         told = await asyncio.to_thread(kept_events.ask_event, self._session_id, ask, facts, read_text)
         await self._report([told])
