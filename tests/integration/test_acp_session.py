@@ -21,6 +21,9 @@ from support.keeper import Process, Start, event_named, until
 from support.messages import CHAIN, Post, stages, step
 from support.tmux import Pane, Tmux
 
+_REPLY = '{"jsonrpc": "2.0", "id": 1, "result": '
+_REFUSAL = '{"jsonrpc": "2.0", "id": 1, "error": {"code": -32000, "message": "not today"}}'
+
 
 @pytest.fixture
 def stage(start: Start, tmp_path: Path) -> Stage:
@@ -55,6 +58,7 @@ def test_message_goes_through_the_whole_chain(stage: Stage) -> None:
         "cache_creation_input_tokens": 0,
     }
     assert step(found, "ended")["usage"] == used
+    assert post.client.describe()["degraded"] == []
     shows(post, "> hello")
     shows(post, "ACP#1 to: hello")
     assert stage.runs() == ["hello\nthere"]
@@ -280,6 +284,15 @@ def test_conversation_is_resumed_and_its_history_is_shown(stage: Stage) -> None:
     assert answer(again.send("more")) == "ACP#2 to: more"
 
 
+def test_agent_that_no_longer_offers_session_load_says_so(stage: Stage) -> None:
+    first = stage.start()
+    first.client.request("kill")
+    assert first.kept.keeper.ended()
+    again = stage.keep(load=False, resume=True)
+    assert again.keeper.ended()
+    assert b"it does not offer session/load" in again.paths.history.read_bytes()
+
+
 def test_agent_without_session_load_cannot_be_resumed(remuda: Commands, stage: Stage) -> None:
     env = stage.environment(load=False)
     remuda("start", "work", "--detach", "--agent", "acp", "--", *PROGRAM, env=env)
@@ -318,10 +331,20 @@ def test_message_without_an_end_ends_the_session_in_clear_words(stage: Stage) ->
     assert b"the agent sent a message of more than" in post.kept.paths.history.read_bytes()
 
 
-def test_agent_that_exits_at_once_is_the_error_of_the_start(remuda: Commands) -> None:
-    words = ["--agent", "acp", "--", "sh", "-c", "echo no key >&2; exit 4"]
-    done = remuda("start", "x", "--detach", *words, code=6)
-    assert "the agent exited before it was ready: exit:4 -- stderr: no key" in done.err
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("echo no key >&2; exit 4", "the agent exited before it was ready: exit:4 -- stderr: no key"),
+        (f"read line; echo '{_REPLY}{{\"protocolVersion\": 7}}}}'; cat", "the agent speaks version 7 of ACP"),
+        (f"read line; echo '{_REFUSAL}'; cat", "the agent refused initialize: not today"),
+    ],
+)
+def test_agent_that_does_not_come_up_is_reported_in_clear_words(
+    stage: Stage, script: str, words: str
+) -> None:
+    kept = stage.keep(program=["sh", "-c", script])
+    assert kept.keeper.ended()
+    assert words.encode() in kept.paths.history.read_bytes()
 
 
 def test_command_that_is_not_there_is_named(remuda: Commands) -> None:

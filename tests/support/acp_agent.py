@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from remuda.keeper.environment import session_environment
-from support.keeper import Start, until
+from support.keeper import Kept, Start, until
 from support.messages import Post
 
 PROGRAM = [sys.executable, "-P", str(Path(__file__).with_name("acp_program.py"))]
@@ -28,14 +29,16 @@ class Stage:
         return {"ACP_TEST_HOME": str(self.home), "ACP_TEST_LOAD": "1" if load else ""}
 
     def start(self, name: str = "a", *, load: bool = True, **more: Any) -> Post:
-        post = self.begin(name, load=load, **more)
+        post = Post(self.keep(name, load=load, **more))
         until(lambda: draft(post) is not None, "the row for lines")
         return post
 
-    def begin(self, name: str = "a", *, load: bool = True, **more: Any) -> Post:
+    def keep(
+        self, name: str = "a", *, load: bool = True, program: Sequence[str] = PROGRAM, **more: Any
+    ) -> Kept:
         env = session_environment({**os.environ, **self.environment(load=load)}, name, "HEIMDALL", {})
         given: dict[str, Any] = {"agent": "acp", "cols": 100, "rows": 30, "asks": True, **more}
-        return Post(self._start(name, PROGRAM, cwd=str(self.folder), env=env, **given))
+        return self._start(name, program, cwd=str(self.folder), env=env, **given)
 
     def runs(self) -> list[str]:
         path = self.home / "runs"

@@ -24,7 +24,16 @@ from typing import Any
 from remuda.errors import RemudaError
 from remuda.paths import SocketAddress
 from remuda.tasks import TaskSet
-from remuda.untrusted import as_object, dump_json, finite, one_line, parse_json, printable, text_at
+from remuda.untrusted import (
+    as_object,
+    dump_json,
+    finite,
+    one_line,
+    parse_json,
+    printable,
+    show_json,
+    text_at,
+)
 
 from .channel import LINE_BYTES
 from .conversation import AcpConversation, Note, Refused
@@ -315,9 +324,11 @@ class Terminal:
             self._page.draw()
             return
         ask = asks[self._asking]
+        self._page.say(f"? {one_line(str(ask.note['title']))[:200]}", _BOLD)
+        for line in _request_lines(ask.note["input"]):
+            self._page.say(line)
         options = [f"  {number}  {one['name']}" for number, one in enumerate(ask.options, 1)]
-        shown = [f"? {one_line(str(ask.note['title']))[:200]}", *_request_lines(ask.note["input"])]
-        self._page.say("\n".join([*shown, *options]), _BOLD)
+        self._page.say("\n".join(options), _BOLD)
         self._page.say("type a number and Enter; Ctrl-C stops the turn")
 
     # ── keys ──
@@ -380,8 +391,8 @@ def _about(note: Note) -> str:
 def _request_lines(given: Mapping[str, Any]) -> list[str]:
     fields = [(name, value) for name, value in given.items() if name not in ("offered", "questions", "title")]
     return [
-        f"  {one_line(str(name))[:40]}: {(value if isinstance(value, str) else dump_json(value))[:2000]}"
-        for name, value in fields[:20]
+        f"  {one_line(str(name))[:40]}: {value if isinstance(value, str) else show_json(value)}"
+        for name, value in fields
     ]
 
 
