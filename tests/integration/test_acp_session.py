@@ -311,6 +311,7 @@ def test_hostile_text_commands_no_terminal(stage: Stage) -> None:
     assert found.stage == "acked"
     shows(post, "after")
     assert post.client.describe()["title"] in (None, "")
+    until(lambda: b" after" in post.kept.paths.history.read_bytes(), "the answer in the history")
     seen = post.kept.paths.history.read_bytes()
     assert b"owned" in seen
     for sequence in (b"\x1b]0;", b"\x1b[2J", b"\x1b[31m", b"\xc2\x9b", "\u202e".encode()):
@@ -414,18 +415,26 @@ def test_records_are_removed_with_the_session(remuda: Commands, stage: Stage) ->
     assert not records.exists()
 
 
-def test_wrong_secret_is_not_let_in(stage: Stage) -> None:
+def test_keeper_that_connects_again_gets_what_goes_on_and_a_wrong_secret_nothing(stage: Stage) -> None:
     post = stage.start()
+    post.put("RUN ls")
+    post.watcher.until("waiting_permission")
+    record = json.loads(post.kept.paths.record.read_text())
+    environment = Path(f"/proc/{record['child_pid']}/environ").read_bytes().split(b"\0")
+    (secret,) = [one.split(b"=")[1].decode() for one in environment if one.startswith(b"REMUDA_ACP_SECRET=")]
+    assert b"REMUDA_ACP_SECRET" not in Path(f"/proc/{stage.pid()}/environ").read_bytes()
 
-    async def knock() -> bytes:
+    async def knock(secret: str, notes: int) -> list[str]:
         reader, writer = await asyncio.open_unix_connection(str(post.kept.paths.scratch / "s"))
-        writer.write(b'{"secret": "guess"}\n')
+        writer.write(json.dumps({"secret": secret}).encode() + b"\n")
         try:
-            return await reader.read()
+            lines = [await reader.readline() for _ in range(notes)]
+            return [json.loads(line)["note"] for line in lines if line]
         finally:
             writer.close()
 
-    assert asyncio.run(knock()) == b""
+    assert asyncio.run(knock(secret, 3)) == ["ready", "began", "asked"]
+    assert asyncio.run(knock("guess", 1)) == []
 
 
 @pytest.mark.parametrize("command", ["print", "ask"])
