@@ -8,6 +8,7 @@ The files of all sessions are in one folder, as Heimdall has them, so that its c
     <sessions>/<name>.json   ours: the session's record, kept after its death
     <sessions>/<name>.history, .history.1   ours: what the program printed last, kept after its death
     <sessions>/<name>.d/     ours: what the keeper makes for the agent (settings overlay)
+    <sessions>/<name>.acp/   ours: the record of an ACP session's conversations; outlives the session
     <sessions>/<name>.inbox/ ours: the session's inbox, with the files of heartbeat-rs; outlives the session
 """
 

@@ -53,6 +53,12 @@ def _codex() -> Agent:
     return CodexAgent()
 
 
+def _acp() -> Agent:
+    from .acp.agent import AcpAgent
+
+    return AcpAgent()
+
+
 def _plain(name: str) -> Callable[[], Agent]:
     def make() -> Agent:
         from .plain import PlainAgent
@@ -70,6 +76,7 @@ _AGENTS: dict[str, Callable[[], Agent]] = {
     "none": _plain("none"),
     "demo": _demo,
     "codex": _codex,
+    "acp": _acp,
 }
 _ENTRY_POINTS = "remuda.agents"
 DEFAULT_AGENT = "claude"
@@ -156,11 +163,6 @@ def find_headless(name: str) -> Headless:
     if headless is None:
         raise InvalidOptions(f"agent {name!r} cannot run without a person")
     return headless
-
-
-def is_headless(name: str) -> bool:
-    """Whether this is the name of an agent that runs without a person."""
-    return is_agent(name) and find_agent(name).headless is not None
 
 
 def find_stream(name: str) -> StreamTransport:

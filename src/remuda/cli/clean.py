@@ -25,7 +25,8 @@ from remuda.paths import SessionPaths
 from .common import find_folder, folder_option, time_span
 from .output import complain, echo
 
-_SUFFIXES = (".log.1", ".log", ".history.1", ".history", ".json", ".d", ".inbox")
+_SUFFIXES = (".log.1", ".log", ".history.1", ".history", ".json", ".d", ".acp", ".inbox")
+_FOLDERS = (".d", ".acp", ".inbox")
 _GONE = ".removed"
 _FILE = "inbox.jsonl"
 
@@ -130,7 +131,7 @@ def _is_of_a_session(path: Path, name: str, suffix: str) -> bool:
         return False
     if status.st_uid != os.getuid() or not is_name(name):
         return False
-    if suffix in (".d", ".inbox"):
+    if suffix in _FOLDERS:
         return stat.S_ISDIR(status.st_mode) and stat.S_IMODE(status.st_mode) == 0o700
     if suffix == ".json":
         record = SessionRecord.load(path)
@@ -174,7 +175,7 @@ def _sweep(folder: Path) -> None:
     """Finish what a killed `clean` did not."""
     for path in folder.glob(f".*{_GONE}"):
         kind = path.name.removesuffix(_GONE)
-        if not kind.endswith((".d", ".inbox")) or not path.is_dir():
+        if not kind.endswith(_FOLDERS) or not path.is_dir():
             continue
         if kind.endswith(".inbox") and _came_late(path):
             complain(f"{path} was written to during its removal; its messages are in {_FILE} there")

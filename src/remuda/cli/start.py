@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from remuda.agents import find_agent
+from remuda.agents import PLAIN_AGENTS
 from remuda.config import CLASSIFIERS, Config
 from remuda.errors import InvalidOptions, SessionDead
 from remuda.keeper.client import KeeperClient
@@ -190,8 +190,8 @@ def command(
             started = start_session(composed.spec)
         else:
             started = start_in_worktree(composed.spec, branch, config)
-    # A plain command, of an agent without a program of its own, may end at once without an error.
-    if not attach and find_agent(composed.spec.agent).default_argv:
+    # A plain command may end at once without an error.
+    if not attach and composed.spec.agent not in PLAIN_AGENTS:
         with ProgressLine(after=0.5) as progress:
             progress.say(f"waiting until '{name}' is ready")
             check_came_up(SessionPaths(folder, name))
@@ -255,7 +255,7 @@ def _check_came_up_elsewhere(host: str, name: str) -> None:
 
     try:
         with KeeperClient.connect_elsewhere(host, name, read_only=True) as client:
-            if client.welcome is None or not find_agent(client.welcome["agent"]).default_argv:
+            if client.welcome is None or client.welcome["agent"] in PLAIN_AGENTS:
                 return
             if not dies_at_start(client):
                 return

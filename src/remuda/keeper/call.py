@@ -72,6 +72,12 @@ class CallLink:
     def edits_input(self) -> bool:
         return self._transport.edits_input
 
+    def check_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
+        """Raise `InvalidOptions` for a decision that the agent cannot take."""
+        # Agents of other packages may not know such a name.
+        if (check := getattr(self._transport, "check_decision", None)) is not None:
+            check(request, decision)
+
     # ── calls ──
 
     def _connected(self) -> CallChannel:

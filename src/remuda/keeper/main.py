@@ -216,6 +216,7 @@ class Keeper:
             raise InvalidOptions(
                 f"{self._agent.name} cannot run an edited input", hint="deny it, and say what to change"
             )
+        self._link.check_decision(request, decision)
         return CallDecision(request, decision)
 
     def _last_word(self) -> Callable[[], bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from remuda.agents import DEFAULT_AGENT, find_headless, find_stream, is_headless
+from remuda.agents import DEFAULT_AGENT, PLAIN_AGENTS, find_headless, find_stream, is_agent
 from remuda.agents.headless import Handling, PrintFlags
 from remuda.errors import InvalidOptions
 
@@ -128,7 +128,7 @@ def _choose_agent(request: PrintRequest, words: Sequence[str]) -> tuple[PrintFla
     flags = find_headless(DEFAULT_AGENT).print_flags
     arguments = list(_split(words, flags))
     named = [one.values[0] for one in arguments if one.flag == "--agent" and one.values]
-    agent = next((name for name in named if is_headless(name)), None)
+    agent = next((name for name in named if name not in PLAIN_AGENTS and is_agent(name)), None)
     if agent is None:
         return flags, arguments
     request.agent = agent

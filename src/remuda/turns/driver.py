@@ -189,6 +189,8 @@ class Driver:
     def _interrupt(self, flight: InFlight, how: str = "on request") -> None:
         if not flight.unwanted:
             flight.interrupt(how)
+            if self._unheard is not None:  # the agent has it, and has not said yet which turn it is
+                self._stop_turn(flight.leased.id)
             self._tasks.start(self._do(self._consumer.note_unwanted, flight.leased))
             self._changed.set()
 
@@ -442,7 +444,7 @@ class Driver:
                     return await self._caller.find(call)
             except (ChannelLost, TimeoutError) as error:
                 log.debug("no search for message %s: %s", call.id, error)
-                self.held = f"the agent's server cannot be asked about message {call.id}"
+                self.held = f"it is not known yet whether the agent runs message {call.id}: {error}"
                 await self._wait(_SEARCH_INTERVAL)
 
     def _follow(self, leased: Leased, turn: Turn, *, as_argument: bool = False) -> None:

@@ -1,5 +1,4 @@
-"""The client side of the Agent Client Protocol (version 1): JSON-RPC lines on an agent's standard streams.
+"""The client side of the Agent Client Protocol (ACP): any agent as a session, or as a worker of a pool.
 
-`protocol` makes messages of bytes and does no I/O. `client` runs an agent and calls it. `worker` is a worker
-of a pool on that. Nothing here knows which agent it is.
+Nothing here knows an agent by name.
 """

@@ -17,17 +17,30 @@ from .protocol import Call, LineReader, Notice, Reply
 class CallFailed(Exception):
     """The agent answered a call with an error."""
 
+    def __init__(self, words: str, code: int = 0) -> None:
+        super().__init__(words)
+        self.code = code
+
 
 class AcpClient:
     """`on_incoming` gets calls and notifications of the agent as they come. `on_end`: the process has ended.
 
+    `on_skipped` gets the beginning of each line that is not a message.
+
     Every wait lasts until the answer or the end of the process: the caller sets a timeout.
     """
 
-    def __init__(self, on_incoming: Callable[[Call | Notice], None], on_end: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        on_incoming: Callable[[Call | Notice], None],
+        on_end: Callable[[], None],
+        on_skipped: Callable[[bytes], None] = lambda _line: None,
+        most_bytes: int = protocol.MAX_LINE_BYTES,
+    ) -> None:
         self.process = SupervisedProcess(self._take_output, self._end)
-        self._on_incoming, self._on_end = on_incoming, on_end
-        self._lines = LineReader()
+        self._on_incoming, self._on_end, self._on_skipped = on_incoming, on_end, on_skipped
+        self._most_bytes = most_bytes
+        self._lines = LineReader(most_bytes)
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Mapping[str, Any]]] = {}
 
@@ -60,24 +73,30 @@ class AcpClient:
     # ── what comes ──
 
     def _take_output(self, data: bytes) -> None:
+        skipped = self._lines.skipped
         for message in self._lines.feed(data):
             if isinstance(message, Reply):
                 self._take_reply(message)
             else:
                 self._on_incoming(message)
+        if self._lines.skipped != skipped:
+            self._on_skipped(self._lines.last_skipped)
         if self._lines.too_long:
             self._fail_all(
-                lambda: RemoteProtocolError(
-                    f"the agent sent a message of more than {protocol.MAX_LINE_BYTES} bytes"
-                )
+                lambda: RemoteProtocolError(f"the agent sent a message of more than {self._most_bytes} bytes")
             )
+
+    @property
+    def too_long(self) -> bool:
+        """Whether the agent sent a message that was too long to read."""
+        return self._lines.too_long
 
     def _take_reply(self, reply: Reply) -> None:
         waiting = self._waiting.get(reply.id)
         if waiting is None or waiting.done():
             return
         if reply.error:
-            waiting.set_exception(CallFailed(reply.error))
+            waiting.set_exception(CallFailed(reply.error, reply.code))
         else:
             waiting.set_result(reply.result)
 

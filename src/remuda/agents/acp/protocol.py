@@ -12,6 +12,7 @@ from remuda.untrusted import as_object, as_objects, name_at, parse_json
 VERSION = 1
 MAX_LINE_BYTES = 64 << 20
 METHOD_NOT_FOUND = -32601
+AUTHENTICATION_REQUIRED = -32000
 _SHOWN = 2000
 Params = Mapping[str, Any]
 
@@ -23,6 +24,8 @@ class Reply:
     id: int
     result: Params
     error: str = ""
+    code: int = 0
+    """Of the error, by JSON-RPC and ACP."""
 
 
 @frozen
@@ -48,22 +51,35 @@ Incoming = Reply | Call | Notice
 class LineReader:
     """Fed bytes, yields messages. A line that is not a message is counted and skipped."""
 
-    def __init__(self) -> None:
-        self._part = b""
+    def __init__(self, most_bytes: int = MAX_LINE_BYTES) -> None:
+        self._parts: list[bytes] = []
+        self._part_bytes = 0
+        self._most_bytes = most_bytes
         self.skipped = 0
+        self.last_skipped = b""
+        """The beginning of the last line that was skipped."""
         self.too_long = False
-        """Whether a line was longer than `MAX_LINE_BYTES`: what it said is lost."""
+        """Whether a line was longer than `most_bytes`: what it said is lost."""
 
     def feed(self, data: bytes) -> Iterator[Incoming]:
-        *lines, self._part = (self._part + data).split(b"\n")
-        if len(self._part) > MAX_LINE_BYTES:
-            self._part, self.too_long = b"", True
-        for line in lines:
+        first, *more = data.split(b"\n")
+        self._add(first)
+        for part in more:
+            line = b"".join(self._parts)
+            self._parts, self._part_bytes = [], 0
+            self._add(part)
             message = _read(line)
             if message is not None:
                 yield message
             elif line.strip():
                 self.skipped += 1
+                self.last_skipped = line[:_SHOWN]
+
+    def _add(self, part: bytes) -> None:
+        self._parts.append(part)
+        self._part_bytes += len(part)
+        if self._part_bytes > self._most_bytes:
+            self._parts, self._part_bytes, self.too_long = [], 0, True
 
 
 def _read(line: bytes) -> Incoming | None:
@@ -80,7 +96,8 @@ def _read(line: bytes) -> Incoming | None:
     if not isinstance(number, int) or isinstance(number, bool):
         return None
     if (error := document.get("error")) is not None:
-        return Reply(number, {}, _error(error))
+        code = as_object(error).get("code")
+        return Reply(number, {}, _error(error), code if isinstance(code, int) else 0)
     return Reply(number, as_object(document.get("result")))
 
 
@@ -143,6 +160,7 @@ class ToolBegan:
     name: str
     """The kind of the tool, else its title: ACP has no names of tools."""
     input: Params
+    title: str = ""
 
 
 @frozen
@@ -174,10 +192,35 @@ def read_update(params: Params) -> Update | None:
         text = as_object(update.get("content")).get("text")
         return TextPiece(text) if isinstance(text, str) else None
     if kind == "tool_call":
-        return ToolBegan(_tool_id(update), _tool(update), as_object(update.get("rawInput")))
+        return read_tool(update)
     if kind == "tool_call_update" and status in ("completed", "failed"):
-        return ToolEnded(_tool_id(update), _content(update), ok=status == "completed")
+        return ToolEnded(_tool_id(update), tool_content(update), ok=status == "completed")
     return None
+
+
+def read_tool(fields: Params) -> ToolBegan:
+    """Return a tool as a call, an update or a permission request describes it: each may leave things out."""
+    title = name_at(fields, "title") or ""
+    return ToolBegan(_tool_id(fields), _tool(fields), as_object(fields.get("rawInput")), title)
+
+
+def read_usage(result: Params) -> dict[str, int] | None:
+    """Return the tokens of a turn by the answer to its prompt; None if it does not say."""
+    counts = as_object(result.get("usage"))
+    names = ("inputTokens", "cachedReadTokens", "cachedWriteTokens", "outputTokens")
+    if not any(name in counts for name in names):
+        return None
+    whole, read, written, said = (_count(counts.get(name)) for name in names)
+    return {
+        "input_tokens": max(0, whole - read - written),
+        "output_tokens": said,
+        "cache_creation_input_tokens": written,
+        "cache_read_input_tokens": read,
+    }
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
 def read_permission(asked: Call) -> PermissionAsked:
@@ -204,7 +247,7 @@ def _tool(fields: Params) -> str:
     return name_at(fields, "kind") or name_at(fields, "title") or ""
 
 
-def _content(update: Params) -> object:
+def tool_content(update: Params) -> object:
     texts = [
         str(as_object(part.get("content")).get("text"))
         for part in as_objects(update.get("content"))

@@ -42,6 +42,7 @@ from remuda.supervised.child_process import outliving
 from remuda.untrusted import as_object
 
 from . import protocol
+from .asking import EDITED
 from .client import AcpClient, CallFailed
 from .protocol import Call, Notice, PermissionAsked, TextPiece, ToolBegan, ToolEnded
 
@@ -49,7 +50,6 @@ _HELPER_TIMEOUT = 0.5
 """Seconds that a helper of the turn, a hook for example, has to end by itself."""
 _FAILED = "the permission request could not be decided"
 _STRAY = "a turn that was not requested"
-EDITED = "an agent that speaks ACP cannot run an edited input; allow the request as it is, or deny it"
 ALWAYS = "a pool gives no permission for good to an agent that speaks ACP; allow it once"
 _VERSION = "1"
 
@@ -77,16 +77,15 @@ class AcpTurn:
         return self.result is not None or self.error is not None
 
     def usage(self) -> Usage | None:
-        counts = as_object((self.result or {}).get("usage"))
-        names = ("inputTokens", "cachedReadTokens", "cachedWriteTokens", "outputTokens")
-        if not any(name in counts for name in names):
+        used = protocol.read_usage(self.result or {})
+        if used is None:
             return None
-        whole, read, written, said = (_count(counts.get(name)) for name in names)
-        return Usage(max(0, whole - read - written), said, written, read)
-
-
-def _count(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+        return Usage(
+            used["input_tokens"],
+            used["output_tokens"],
+            used["cache_creation_input_tokens"],
+            used["cache_read_input_tokens"],
+        )
 
 
 class AcpWorker:

@@ -34,12 +34,12 @@ def read_decision(approval: Approval, answer: Answer, agent: str) -> PermissionD
             False, message=str(answer.get("message") or ""), interrupt=bool(answer.get("interrupt"))
         )
     edited, always = _input(approval, answer, agent), bool(answer.get("always"))
-    if always:
-        _check_always(approval, edited, agent)
     made = PermissionDecision(True, edited, always=always)
     # Agents of other packages may not know such a name.
     if (check := getattr(find_permissions(agent), "check_decision", None)) is not None:
         check(as_question(approval), made)
+    if always:
+        _check_always(approval, edited, agent)
     return made
 
 

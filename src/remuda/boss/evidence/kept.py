@@ -336,8 +336,9 @@ class Follower:
 
     async def _on_ask(self, ask: Document) -> None:
         self._asks[str(ask.get("id"))] = ask
-        where = {"cwd": self._facts["cwd"]} if "cwd" in self._facts else {}  # a keeper of 0.1 does not say
-        facts = {**self._name_facts, **where}
+        # The agent says what its tools mean. A keeper of 0.1 does not say the folder.
+        known: Document = {key: self._facts[key] for key in ("agent", "cwd") if key in self._facts}
+        facts = {**self._name_facts, **known}
         told = await asyncio.to_thread(kept_events.ask_event, self._session_id, ask, facts, read_text)
         await self._report([told])
 

@@ -35,7 +35,7 @@ _BYTES = b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line
 def test_reader_any_split_gives_the_same_messages() -> None:
     whole = list(LineReader().feed(_BYTES))
     assert [type(one) for one in whole] == [Reply, Notice, Call, Reply]
-    assert whole[3] == Reply(2, {}, "no: é why")
+    assert whole[3] == Reply(2, {}, "no: é why", -32000)
     for at in range(len(_BYTES)):
         reader = LineReader()
         assert [*reader.feed(_BYTES[:at]), *reader.feed(_BYTES[at:])] == whole
@@ -48,10 +48,11 @@ def test_reader_a_line_that_is_no_message_is_counted(line: bytes) -> None:
     assert reader.skipped == 1
 
 
-def test_reader_a_line_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "MAX_LINE_BYTES", 10)
-    reader = LineReader()
-    assert list(reader.feed(b"x" * 11)) == []
+def test_reader_a_line_without_end_is_bounded() -> None:
+    reader = LineReader(10)
+    assert list(reader.feed(b"x" * 6)) == []
+    assert not reader.too_long
+    assert list(reader.feed(b"x" * 5)) == []
     assert reader.too_long
 
 
