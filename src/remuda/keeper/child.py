@@ -57,6 +57,8 @@ class Child:
         self._input_bytes = 0
         self._input_drained: list[Callable[[], None]] = []
         self._reaped = asyncio.Event()
+        self.on_reaped: Callable[[], None] | None = None
+        """Called when any process of the session has ended, as far as that is reported."""
         self.pid = pty.pid
         self.exited: asyncio.Future[int] = self._loop.create_future()
         self.died_of: int | None = None
@@ -203,6 +205,8 @@ class Child:
                 self.exited.set_result(exit_code(status))
                 self._look_again()
         self._reaped.set()
+        if self.on_reaped is not None:
+            self.on_reaped()
 
     def signal(self, signal_number: int) -> None:
         """Send one signal to all processes of the session."""
@@ -291,6 +295,12 @@ class Keyboard:
         """When a user's keys last came or went to the program, on the loop's clock."""
         self.typed_text = False
         """Whether the last keys were text, which a program draws where it takes text."""
+        self.on_held: Callable[[], None] | None = None
+        """Called when keys come that are kept: the session may be asleep."""
+
+    def connect(self, child: Child) -> None:
+        """Type into another program from now on."""
+        self._child = child
 
     def type(self, data: bytes) -> bool:
         """Type. Returns whether the program has taken it already."""
@@ -299,6 +309,8 @@ class Keyboard:
             taken = self._child.write(data)
         else:
             self._held.append(data)
+            if self.on_held is not None:
+                self.on_held()
         self.typed_at = monotonic()
         # Cheap, because it runs for each key: what has an escape sequence is text only if it is a paste.
         is_plain = b"\x1f" < data[-1:] != b"\x7f" and b"\x1b" not in data
@@ -309,6 +321,10 @@ class Keyboard:
         """Keep what is typed from here on."""
         if self._held is None:
             self._held = []
+
+    def drop(self) -> None:
+        """Forget what was kept: it was meant for another screen."""
+        self._held = None
 
     def release(self) -> None:
         """Pass on what was kept, in its order."""
