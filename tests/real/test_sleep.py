@@ -79,7 +79,7 @@ def test_permission_mode_that_a_human_chose_is_there_after_the_wake(
     words = command_line(post)
     assert words[words.index("--permission-mode") + 1] == "plan"
     post.watcher.press(b"\r")
-    assert model.wait_for("half a thought")
+    assert model.wait_for("half a thought").prompt == "half a thought"
     post.watcher.until("idle", source="hook")
     assert post.client.request("cleanliness")["permission_mode"] == "plan"
 

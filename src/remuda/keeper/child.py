@@ -291,6 +291,7 @@ class Keyboard:
     def __init__(self, child: Child) -> None:
         self._child = child
         self._held: list[bytes] | None = None
+        self._holders: set[str] = set()
         self.typed_at = float("-inf")
         """When a user's keys last came or went to the program, on the loop's clock."""
         self.typed_text = False
@@ -317,17 +318,22 @@ class Keyboard:
         self.typed_text = is_plain or data.endswith(_PASTE_END)
         return taken
 
-    def hold(self) -> None:
-        """Keep what is typed from here on."""
+    def hold(self, holder: str = "delivery") -> None:
+        """Keep what is typed from here on, until all who hold it release it."""
+        self._holders.add(holder)
         if self._held is None:
             self._held = []
 
     def drop(self) -> None:
         """Forget what was kept: it was meant for another screen."""
-        self._held = None
+        if self._held is not None:
+            self._held.clear()
 
-    def release(self) -> None:
+    def release(self, holder: str = "delivery") -> None:
         """Pass on what was kept, in its order."""
+        self._holders.discard(holder)
+        if self._holders:
+            return
         held, self._held = self._held, None
         for data in held or ():
             self._child.write(data)

@@ -7,10 +7,10 @@ agent stays, and `show` says why.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from remuda.agents.prompting import Composer, ComposerKind
 from remuda.agents.state import State
+from remuda.frozen import frozen
 
 WAKE_TRIES = 5
 """How often in a row a session is woken for a message and fails before it needs a human."""
@@ -18,7 +18,7 @@ WAKE_PAUSE = 2.0
 """Seconds before the second try; each further pause is twice as long."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SleepLook:
     """The state of a session at one moment."""
 
@@ -65,7 +65,7 @@ def why_awake(look: SleepLook) -> str:  # noqa: PLR0911  # one line for each rea
     return look.unresumable
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WakeTries:
     """How often waking a session has failed in a row."""
 

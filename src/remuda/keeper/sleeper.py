@@ -24,6 +24,10 @@ log = logging.getLogger("remuda.keeper.sleep")
 # After a reason that an event may have ended: how long until the next look, so that a flood of events costs
 # nothing.
 _LOOK_INTERVAL = 1.0
+# An agent shows that it is ready within a second, on a busy machine within some. If it does not, its user
+# must be able to type at what it shows.
+_KEYS_PATIENCE = 15.0
+_HOLDER = "sleep"
 
 
 class Phase(StrEnum):
@@ -123,10 +127,8 @@ class Sleeper:
         """Begin to end the program. From here on nothing is typed: the state says so at once."""
         session = self._session
         self._phase, self._why = Phase.FALLING, ""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        session.keyboard.hold()
+        self._stop_timer()
+        session.keyboard.hold(_HOLDER)
         session.keyboard.on_held = self.rouse
         session.is_silent = True
         self._program.note_sleep()
@@ -143,6 +145,8 @@ class Sleeper:
             await self._ending  # everything that it had started has ended too
         elif self._phase is Phase.WAKING and not session.came_up:
             await session.child.end(0.0)
+            self._stop_timer()
+            self._phase = Phase.FALLING  # who wants to wake it now has to wait
             self._fail(SpawnFailed(f"the agent ended with exit code {code} before it was ready"))
             self._program.not_woken(f"the session could not be woken: {self.error}")
         else:
@@ -202,6 +206,7 @@ class Sleeper:
             self._fail(error if isinstance(error, RemudaError) else SpawnFailed(_words(error)), is_final=is_final)
             return False
         log.info("woken, pid %d", session.child.pid)
+        self._timer = self._loop.call_later(_KEYS_PATIENCE, self._is_late)
         self._answer(None)
         return True
 
@@ -210,7 +215,8 @@ class Sleeper:
         self._tries = self._tries.failed(session.now(), str(error), is_final=is_final)
         log.warning("cannot be woken, try %d: %s", self._tries.count, error)
         session.keyboard.drop()
-        session.keyboard.hold()
+        session.keyboard.hold(_HOLDER)
+        session.keyboard.on_held = self.rouse
         if self.pause() is None or not self._is_for_message:
             session.wake_error = f"it could not be woken: {error}"
         session.become(State.ASLEEP, session.wake_error or f"woken in vain: {error}")
@@ -231,13 +237,24 @@ class Sleeper:
         session = self._session
         if not session.came_up or session.child.exited.done():
             return
+        self._stop_timer()
         self._phase, self._tries = Phase.AWAKE, WakeTries()
         self._quiet_since = session.now()
-        session.keyboard.on_held = None
-        if session.evidence.verdict.state in WAITING:
-            session.keyboard.drop()  # they were not typed at this dialog
-        else:
-            session.keyboard.release()
+        self._pass_keys(are_meant=session.evidence.verdict.state not in WAITING)
+
+    def _pass_keys(self, *, are_meant: bool) -> None:
+        """Let users type. Keys that came before are dropped if they were not typed at what is there now."""
+        keyboard = self._session.keyboard
+        keyboard.on_held = None
+        if not are_meant:
+            keyboard.drop()
+        keyboard.release(_HOLDER)
+
+    def _is_late(self) -> None:
+        """Let users type, after some time in which the agent has not shown that it is ready."""
+        self._timer = None
+        if self._phase is Phase.WAKING:
+            self._pass_keys(are_meant=False)
 
     def pause(self) -> float | None:
         return self._tries.pause(self._session.now())
@@ -258,9 +275,13 @@ class Sleeper:
             "wake_error": self._tries.error or None,
         }
 
-    def close(self) -> None:
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
+
+    def close(self) -> None:
+        self._stop_timer()
 
 
 def _words(error: Exception) -> str:

@@ -415,14 +415,14 @@ class Driver:
             else None
         )
         if found is not None:
-            leased, turn, argument = found
-            self._follow(leased, turn, as_argument=True)  # before its first report
+            self._follow(found[0], found[1], as_argument=True)  # before its first report
         try:
-            await waker.wake(argument if found is not None else None)
+            await waker.wake(None if found is None else found[2])
         except RemudaError as error:
             self._in_flight = None
             if found is not None:
-                await self._do(self._consumer.put_back, leased, f"the session could not be woken: {error}")
+                why = f"the session could not be woken: {error}"
+                await self._do(self._consumer.put_back, found[0], why)
             return
         self._woken = found is None
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from remuda.agents.prompting import Composer, ComposerKind
 from remuda.agents.state import Evidence, Source, State, Vote
+from remuda.frozen import replaced
 from remuda.keeper.sleep import WAKE_PAUSE, WAKE_TRIES, SleepLook, WakeTries, why_awake
 
 EMPTY = Composer(ComposerKind.EMPTY)
@@ -20,24 +19,24 @@ def test_sleep_idle_session_with_nothing_to_lose_may_sleep() -> None:
 
 @pytest.mark.parametrize("state", [one for one in State if one is not State.IDLE])
 def test_sleep_any_other_state_keeps_it_awake(state: State) -> None:
-    assert why_awake(replace(QUIET, state=state)) == f"the session is {state}"
+    assert why_awake(replaced(QUIET, state=state)) == f"the session is {state}"
 
 
 @pytest.mark.parametrize(
     ("look", "why"),
     [
-        (replace(QUIET, agreed=False), "not all sources report idle"),
-        (replace(QUIET, dialog="dialog"), "a dialog is open"),
-        (replace(QUIET, composer=None), "no screen model"),
-        (replace(QUIET, composer=Composer(ComposerKind.DRAFT, "half")), "a draft is in the composer"),
-        (replace(QUIET, composer=Composer(ComposerKind.ABSENT)), "the screen shows no composer"),
-        (replace(QUIET, composer=replace(EMPTY, stash_taken=True)), "a draft is stashed"),
-        (replace(QUIET, clients=1), "a client is attached"),
-        (replace(QUIET, clients=2), "2 clients are attached"),
-        (replace(QUIET, message="a message waits"), "a message waits"),
-        (replace(QUIET, processes=["npm run dev (pid 7)"]), "npm run dev (pid 7)"),
-        (replace(QUIET, losses=["a shell in the background"]), "a shell in the background"),
-        (replace(QUIET, unresumable="the transcript does not exist"), "the transcript does not exist"),
+        (replaced(QUIET, agreed=False), "not all sources report idle"),
+        (replaced(QUIET, dialog="dialog"), "a dialog is open"),
+        (replaced(QUIET, composer=None), "no screen model"),
+        (replaced(QUIET, composer=Composer(ComposerKind.DRAFT, "half")), "a draft is in the composer"),
+        (replaced(QUIET, composer=Composer(ComposerKind.ABSENT)), "the screen shows no composer"),
+        (replaced(QUIET, composer=Composer(ComposerKind.EMPTY, stash_taken=True)), "a draft is stashed"),
+        (replaced(QUIET, clients=1), "a client is attached"),
+        (replaced(QUIET, clients=2), "2 clients are attached"),
+        (replaced(QUIET, message="a message waits"), "a message waits"),
+        (replaced(QUIET, processes=["npm run dev (pid 7)"]), "npm run dev (pid 7)"),
+        (replaced(QUIET, losses=["a shell in the background"]), "a shell in the background"),
+        (replaced(QUIET, unresumable="the transcript does not exist"), "the transcript does not exist"),
     ],
 )
 def test_sleep_stays_awake_with_the_reason(look: SleepLook, why: str) -> None:
