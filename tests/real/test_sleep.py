@@ -87,7 +87,9 @@ def test_permission_mode_that_a_human_chose_is_there_after_the_wake(
 def test_shell_in_the_background_keeps_it_awake_until_it_has_ended(cli: RealCli, start: Start) -> None:
     post = Post(keep(start, cli, "--allowedTools", "Bash"))
     fifo = cli.project / "go"
-    post.put(tool("Bash", command=f"mkfifo {fifo}; cat {fifo}", run_in_background=True))
+    post.watcher.settled("idle")
+    # By a human: a message would be in flight as long as the shell runs, for up to a minute.
+    post.watcher.paste(tool("Bash", command=f"mkfifo {fifo}; cat {fifo}", run_in_background=True))
     until(lambda: "in the background" in why_awake(post), "the reason")
     until(fifo.exists, "the shell")
     fifo.write_text("done\n")

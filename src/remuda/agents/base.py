@@ -210,7 +210,7 @@ class Observer(Protocol):
 
 
 class Resumption(Protocol):
-    """What a new process of an agent would bring back of the one that runs. Takes every report of that one."""
+    """What a new process of an agent would bring back of the one that runs, whose reports it takes."""
 
     def take(self, report: Report) -> None: ...
 

@@ -121,7 +121,7 @@ class Evidence:
 
     @classmethod
     def of_process(cls, state: State, at: float, detail: str) -> Evidence:
-        """Begin anew: what was seen of an earlier process does not count."""
+        """Begin with one vote: what was seen of an earlier process does not count."""
         vote = Vote(Source.PROCESS, state, at, detail)
         return cls(Verdict(vote.state, vote.source, at, vote.detail), {Source.PROCESS: vote})
 

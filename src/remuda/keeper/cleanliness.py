@@ -57,9 +57,7 @@ def left_running(program: int) -> list[str]:
 
     The keeper adopts it then. What the program still has as a child of its own is its business.
     """
-    return [
-        f"{_command(pid) or 'a process'} (pid {pid})" for pid in children(os.getpid()) if pid != program
-    ]
+    return [f"{_command(pid) or 'a process'} (pid {pid})" for pid in children(os.getpid()) if pid != program]
 
 
 def _command(pid: int) -> str:

@@ -84,9 +84,7 @@ class Delivery:
             watch(self._account.path, self._driver.nudge),
         ]
 
-    def _watch(
-        self, observation: Observation, *, hooks_expected: bool, settings: Collection[Path]
-    ) -> Health:
+    def _watch(self, observation: Observation, *, hooks_expected: bool, settings: Collection[Path]) -> Health:
         health = Health(
             self._session, observation, self._prompts, hooks_expected=hooks_expected, settings=settings
         )

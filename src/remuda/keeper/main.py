@@ -486,38 +486,42 @@ class Keeper:
         return {"after": self._spec.sleep_after or None, "phase": "awake", "awake_because": self._why_never}
 
     def sleep_look(self) -> SleepLook:
-        session, resumption = self._session_kept, self._resumption
-        assert session is not None and resumption is not None
-        assert self._mailbox is not None and self._delivery is not None and self._server is not None
-        screen = session.screen
+        session, resumption = self._sleeping_parts()
+        assert self._mailbox is not None
+        assert self._delivery is not None
+        assert self._server is not None
+        prompts, evidence, screen = self._mailbox.prompts, session.evidence, session.screen
         lines = screen.lines() if screen is not None else []
-        prompts, evidence = self._mailbox.prompts, session.evidence
-        try:
-            resumption.check(self._record.conversation)
-            unresumable = ""
-        except NotSafe as error:
-            unresumable = error.message
+        asks = self._asks.document() if self._asks is not None else []
+        composer = None
+        if screen is not None:
+            composer = prompts.composer(lines, lambda y: screen.styled_row(y, screen.cols))
         return SleepLook(
             state=evidence.verdict.state,
             agreed=not evidence.dissent(),
-            composer=None
-            if screen is None
-            else prompts.composer(lines, lambda y: screen.styled_row(y, screen.cols)),
+            composer=composer,
             dialog=prompts.dialog(lines),
             clients=self._server.watcher_count,
-            message=self._delivery.waits or ("a permission request is open" if self._asks_open else ""),
+            message=self._delivery.waits or ("a permission request is open" if asks else ""),
             processes=left_running(session.child.pid),
             losses=resumption.losses(lines),
-            unresumable=unresumable,
+            unresumable=self._why_unresumable(resumption),
         )
 
-    @property
-    def _asks_open(self) -> bool:
-        return self._asks is not None and bool(self._asks.document())
+    def _sleeping_parts(self) -> tuple[Session, Resumption]:
+        assert self._session_kept is not None
+        assert self._resumption is not None
+        return self._session_kept, self._resumption
+
+    def _why_unresumable(self, resumption: Resumption) -> str:
+        try:
+            resumption.check(self._record.conversation)
+        except NotSafe as error:
+            return error.message
+        return ""
 
     def note_sleep(self) -> None:
-        session, resumption = self._session_kept, self._resumption
-        assert session is not None and resumption is not None
+        session, resumption = self._sleeping_parts()
         lines = session.screen.lines() if session.screen is not None else []
         self._permission_mode = resumption.permission_mode(lines) or ""
         self._record = replace(self._record, asleep=True)
@@ -531,31 +535,33 @@ class Keeper:
         if self._delivery is not None:
             self._delivery.health.close()
         await self._hooks.close()
-        import shutil
+        import shutil  # slow to load
 
         shutil.rmtree(self._paths.scratch, ignore_errors=True)
-        self._claim.write_pids(os.getpid(), 0)
         self._record = replace(self._record, asleep=True, child_pid=0, child_started="", terminal="")
         self._save_record()
+        try:
+            self._claim.write_pids(os.getpid(), 0)
+        except OSError as error:
+            log.error("cannot note that the session is asleep: %s", error)
         gc.collect()
 
     def begin_program(self, prompt: str | None) -> None:
-        session, resumption = self._session_kept, self._resumption
-        assert session is not None and resumption is not None and self._server is not None
+        session, resumption = self._sleeping_parts()
         resumption.check(self._record.conversation)
         cols, rows = session.size
         spec = replaced(self._spec, cols=cols, rows=rows)
         begun = begin(spec, self._paths, prompt, self._record.conversation, self._permission_mode)
         log.info("started pid %d: %s", begun.pty.pid, shlex.join(begun.launch.argv))
+        self._begun, self._was_woken = begun, True
         try:
-            self._begun = begun
             session.begin_again(begun.pty, self._agent.screen_setup)
-            self._was_woken = True
             self._processes = AgentProcessFilter()
             self._hooks = HookServer(self._on_hook, begun.listener, begun.token)
             self._hooks.open()
             self._observe(session)
-            self._server.operations.update(self._more_operations())
+            if self._server is not None:
+                self._server.operations.update(self._more_operations())
             self._note_program(session)
         except BaseException:
             session.child.close()

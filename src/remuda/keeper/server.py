@@ -317,7 +317,7 @@ class Peer:
             self.outlet.repaint()
 
     def in_known_words(self, document: dict[str, Any]) -> dict[str, Any]:
-        """Return a document with a state that the peer knows. Before 0.3 it waits for ever for `idle`."""
+        """Return a document with a state that the peer knows. Before 0.3, `wait` only ends at `idle`."""
         hello = self.connection.hello
         if document.get("state") != "asleep" or hello is None or not hello.client.startswith(_BEFORE_SLEEP):
             return document

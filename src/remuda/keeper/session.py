@@ -75,7 +75,7 @@ class Session:
         self.on_exit: Callable[[int], Awaitable[bool]] | None = None
         """Called when the program has ended by itself. Returns whether another one runs in its place."""
         self.on_tell: Listener | None = None
-        """Called with all that clients are told, but tools and agent events."""
+        """Called with each event for clients, except tools and agent events."""
         self.end_asked = asyncio.Event()
         """Set when the session is to end."""
         self.is_silent = False

@@ -39,21 +39,14 @@ class SleepLook:
     """Why it is not proven that the conversation can be resumed."""
 
 
-def why_awake(look: SleepLook) -> str:  # noqa: PLR0911  # one line for each reason
+def why_awake(look: SleepLook) -> str:
     """Return why the agent must stay; empty if it may be ended."""
     if look.state is not State.IDLE:
         return f"the session is {look.state}"
     if not look.agreed:
         return "not all sources report idle"
-    if look.dialog is not None:
-        return "a dialog is open"
-    if look.composer is None:
-        return "the session has no screen model: its composer cannot be seen"
-    if look.composer.kind is not ComposerKind.EMPTY:
-        is_draft = look.composer.kind is ComposerKind.DRAFT
-        return "a draft is in the composer" if is_draft else "the screen shows no composer"
-    if look.composer.stash_taken:
-        return "a draft is stashed"
+    if shown := _shown(look):
+        return shown
     if look.clients:
         return "a client is attached" if look.clients == 1 else f"{look.clients} clients are attached"
     if look.message:
@@ -63,6 +56,18 @@ def why_awake(look: SleepLook) -> str:  # noqa: PLR0911  # one line for each rea
     if look.losses:
         return f"this would be lost: {look.losses[0]}"
     return look.unresumable
+
+
+def _shown(look: SleepLook) -> str:
+    """Return what the screen shows that would be lost."""
+    if look.dialog is not None:
+        return "a dialog is open"
+    if look.composer is None:
+        return "the session has no screen model: its composer cannot be seen"
+    if look.composer.kind is not ComposerKind.EMPTY:
+        is_draft = look.composer.kind is ComposerKind.DRAFT
+        return "a draft is in the composer" if is_draft else "the screen shows no composer"
+    return "a draft is stashed" if look.composer.stash_taken else ""
 
 
 @frozen

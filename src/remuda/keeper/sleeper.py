@@ -38,7 +38,7 @@ class Phase(StrEnum):
 
 
 class Program(Protocol):
-    """What the sleeper needs of the keeper: the program, and all that watches it."""
+    """What the sleeper needs of the keeper: the program and what watches it."""
 
     def sleep_look(self) -> SleepLook:
         """Return the session as it is now. Reads the beginning of a file."""
@@ -75,14 +75,14 @@ class Sleeper:
         self._prompt: str | None = None
         self._is_for_message = False
         self._ending: asyncio.Task[None] | None = None
-        session.on_tell = self._told
+        session.on_tell = self._on_event
         session.on_exit = self._program_ended
         self.nudge()
 
     # ── when to sleep ──
 
-    def _told(self, document: Mapping[str, Any]) -> None:
-        """Take what clients are told. When one comes or goes, the time is counted from there."""
+    def _on_event(self, document: Mapping[str, Any]) -> None:
+        """Take an event for clients. When one comes or goes, the time is counted from there."""
         if document.get("event") == "clients":
             self._quiet_since = self._session.now()
         self.nudge()
@@ -177,7 +177,7 @@ class Sleeper:
     # ── waking ──
 
     def rouse(self) -> None:
-        """Wake it, if it sleeps. Whoever asks for that is not told whether it worked."""
+        """Wake it, if it sleeps. Its state says how that ends."""
         if self._phase in (Phase.FALLING, Phase.ASLEEP):
             self._wanted.set()
 
@@ -203,7 +203,9 @@ class Sleeper:
                 log.exception("waking failed")
             self._phase = Phase.ASLEEP
             is_final = isinstance(error, NotSafe)
-            self._fail(error if isinstance(error, RemudaError) else SpawnFailed(_words(error)), is_final=is_final)
+            self._fail(
+                error if isinstance(error, RemudaError) else SpawnFailed(_words(error)), is_final=is_final
+            )
             return False
         log.info("woken, pid %d", session.child.pid)
         self._timer = self._loop.call_later(_KEYS_PATIENCE, self._is_late)

@@ -58,7 +58,7 @@ class CodexAgent(PlainAgent):
         return lambda: True
 
     def resumption(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> None:
-        """Return None: a new terminal joins the app-server, whose model and mode are not proven to come back."""
+        """Return None: model and mode of its app-server are not proven to come back."""
 
     def observer(self, pid: int, env: Mapping[str, str], *, has_screen: bool) -> EventObserver:  # type: ignore[override]
         from remuda.agents.observer import EventObserver

@@ -56,7 +56,7 @@ class OpencodeAgent(PlainAgent):
         return lambda: True
 
     def resumption(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> None:
-        """Return None: its server has the model and the mode, and a new one is not proven to have them again."""
+        """Return None: model and mode of its server are not proven to come back."""
 
     def observer(self, pid: int, env: Mapping[str, str], *, has_screen: bool) -> EventObserver:  # type: ignore[override]
         from remuda.agents.observer import EventObserver
