@@ -21,7 +21,7 @@ from support.boss_whole import CommandedBoss
 from support.commands import Commands
 from support.delivery import LISTENING, Bench, answer, idle
 from support.keeper import Kept, Process, Start, until, until_equal
-from support.messages import CHAIN, Post, stages, step
+from support.messages import CHAIN, Post, phase, put_to_sleep, stages, step, why_awake
 from support.tmux import Pane, Tmux
 
 STUBBORN = """
@@ -59,10 +59,6 @@ def pane(tmux: Tmux) -> Pane:
     return first
 
 
-def phase(post: Post) -> str:
-    return str(post.client.describe()["sleep"]["phase"])
-
-
 def asleep(post: Post, prompt: str = "hello") -> Post:
     """With a conversation, and ended on request."""
     idle(post).send(prompt)
@@ -70,33 +66,10 @@ def asleep(post: Post, prompt: str = "hello") -> Post:
     return put_to_sleep(post)
 
 
-def put_to_sleep(post: Post) -> Post:
-    def is_taken() -> bool:
-        try:
-            post.client.request("sleep")
-        except NotSafe as error:  # its last record or its driver may need a moment
-            last.append(str(error))
-            return False
-        return True
-
-    last: list[str] = []
-    try:
-        until(is_taken, "sleep")
-    except AssertionError:
-        raise AssertionError(f"never asleep: {last[-1]}") from None
-    until_equal(lambda: phase(post), "asleep", "sleep")
-    return post
-
-
 def refused(post: Post, why: str) -> None:
     """It stays awake for that reason, as soon as nothing else is the matter."""
 
-    def look() -> bool:
-        with pytest.raises(NotSafe) as caught:
-            post.client.request("sleep")
-        return why in str(caught.value)
-
-    until(look, f"refused: {why!r}")
+    until(lambda: why in why_awake(post.client), f"refused: {why!r}")
     assert phase(post) == "awake"
 
 
@@ -177,7 +150,7 @@ def sleep(remuda: Commands, name: str) -> None:
 
     def look() -> bool:
         with KeeperClient.connect(name, remuda.sessions) as client:
-            return may_sleep(client)
+            return not why_awake(client)
 
     until(look, f"{name} asleep")
     assert remuda("sleep", name).out == f"{name} is asleep\n"
@@ -212,19 +185,11 @@ def test_message_that_comes_while_it_falls_asleep_is_delivered(bench: Bench) -> 
     post = idle(bench.start(kill_grace=1.5))
     post.send("hello")
     idle(post)
-    until(lambda: may_sleep(post.client), "sleep")
+    until_equal(lambda: why_awake(post.client), "", "sleep")
     assert phase(post) == "falling"
     found = post.send("in between")
     assert stages(found) == CHAIN
     assert bench.prompts(post) == ["hello", "in between"]
-
-
-def may_sleep(client: KeeperClient) -> bool:
-    try:
-        client.request("sleep")
-    except NotSafe:
-        return False
-    return True
 
 
 def test_session_sleeps_and_wakes_again_and_again(bench: Bench) -> None:

@@ -6,32 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from remuda.errors import NotSafe
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 from support.keeper import Process, Start, until, until_equal
-from support.messages import CHAIN, Post, stages, step
+from support.messages import CHAIN, Post, phase, put_to_sleep, stages, step, why_awake
 from support.real_sessions import keep, tool
 
 pytestmark = pytest.mark.real
-
-
-def phase(post: Post) -> str:
-    return str(post.client.describe()["sleep"]["phase"])
-
-
-def why_awake(post: Post) -> str:
-    """Why it may not sleep now; empty if it does from here on."""
-    try:
-        post.client.request("sleep")
-    except NotSafe as error:
-        return str(error)
-    return ""
-
-
-def put_to_sleep(post: Post) -> None:
-    until_equal(lambda: why_awake(post), "", "sleep")
-    until_equal(lambda: phase(post), "asleep", "sleep")
 
 
 def command_line(post: Post) -> list[str]:
@@ -90,7 +71,7 @@ def test_shell_in_the_background_keeps_it_awake_until_it_has_ended(cli: RealCli,
     post.watcher.settled("idle")
     # By a human: a message would be in flight as long as the shell runs, for up to a minute.
     post.watcher.paste(tool("Bash", command=f"mkfifo {fifo}; cat {fifo}", run_in_background=True))
-    until(lambda: "in the background" in why_awake(post), "the reason")
+    until(lambda: "in the background" in why_awake(post.client), "the reason")
     until(fifo.exists, "the shell")
     fifo.write_text("done\n")
     put_to_sleep(post)
@@ -101,4 +82,4 @@ def test_model_that_was_changed_by_a_command_keeps_it_awake(cli: RealCli, start:
     post.watcher.settled("idle")
     post.send("/model haiku", command=True)
     post.send("hello")
-    until(lambda: "/model" in why_awake(post), "the reason")
+    until(lambda: "/model" in why_awake(post.client), "the reason")
