@@ -14,6 +14,8 @@ from remuda.keeper.client import KeeperClient
 from remuda.keeper.record import SessionRecord
 from remuda.paths import connect_own
 from remuda.proctree import descendants
+from remuda.turns.holds import holds_file, save_holds
+from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection
 from support.attach import COLS, DETACH, ROWS, has_bar
 from support.attach import attach as attach_in
@@ -172,12 +174,43 @@ def test_permission_mode_and_size_are_as_they_were(bench: Bench) -> None:
     assert post.client.request("cleanliness")["permission_mode"] == "acceptEdits"
 
 
+def test_boss_hears_of_no_end_and_no_start(bench: Bench) -> None:
+    """Else it would take an agent out of the queue that no one has answered."""
+    post = idle(bench.start())
+    post.send("hello")
+    client = post.kept.hello()
+    client.request("watch", agent_events=True)
+    put_to_sleep(idle(post))
+    client.request("wake")
+    heard: list[str] = []
+
+    def is_done() -> bool:
+        events = [one.document for one in client.receive(0.1) if isinstance(one, wire.EventReceived)]
+        heard.extend(str(one["kind"]) for one in events if one["event"] == "agent")
+        return "seen" in heard and phase(post) == "awake"
+
+    until(is_done, "the start")
+    assert {*heard} == {"seen"}
+
+
 def test_message_that_is_due_later_wakes_it_then(bench: Bench) -> None:
     post = idle(bench.start())
     post.send("hello")
     later = post.put("later", delay=5.0)
     put_to_sleep(idle(post))
     assert stages(post.ended(later)) == CHAIN
+
+
+def test_message_that_a_budget_holds_does_not_wake_it_and_keeps_it_awake(bench: Bench) -> None:
+    post = asleep(bench.start())
+    save_holds(holds_file(), [{"folder": str(bench.project), "reason": "the budget is used up"}])
+    message = post.put("later")
+    post.held("the budget is used up")
+    assert phase(post) == "asleep"
+    post.client.request("wake")
+    refused(idle(post), "the budget is used up")
+    save_holds(holds_file(), [])
+    assert stages(post.ended(message)) == CHAIN
 
 
 def test_message_that_comes_while_it_falls_asleep_is_delivered(bench: Bench) -> None:
@@ -209,12 +242,13 @@ def test_session_without_a_conversation_stays_awake(bench: Bench) -> None:
 
 
 def test_attached_client_keeps_it_awake(bench: Bench) -> None:
-    post = idle(bench.start())
-    post.send("hello")
+    post = idle(bench.start(sleep_after=0.2))
     viewer = post.kept.subscriber()
-    refused(idle(post), "a client is attached")
+    post.send("hello")
+    until_equal(lambda: post.client.describe()["sleep"]["awake_because"], "a client is attached", "why")
+    refused(post, "a client is attached")
     viewer.close()
-    put_to_sleep(post)
+    post.watcher.until("asleep")
 
 
 def test_draft_keeps_it_awake(bench: Bench) -> None:
