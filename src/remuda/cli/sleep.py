@@ -12,6 +12,7 @@ import click
 from remuda.agents.state import State
 from remuda.errors import SessionDead, SpawnFailed, WaitTimeout
 from remuda.keeper.client import KeeperClient
+from remuda.keeper.elsewhere import split_host
 
 from .common import find_folder, folder_option, json_option, pick_session, session_argument
 from .output import echo, print_json
@@ -33,15 +34,15 @@ def command(name: str, folder: Path | None, as_json: bool) -> None:
     or 'remuda wake' starts its agent again, with the same conversation, model, permission mode and folder.
 
     If something could not be brought back, such as a shell in the background, nothing is done, and the error
-    says what it is. 'start --sleep-after 30m' does this by itself.
+    says what it is. 'start --sleep-after 30m' does this by itself. HOST/NAME is a session on another machine
+    of your fleet.
 
     \b
     Examples:
       remuda sleep work
       remuda wake work
     """
-    where = find_folder(folder)
-    with KeeperClient.connect(pick_session(name, where), where) as client:
+    with _connect(name, folder) as client:
         client.request("watch")
         client.request("sleep")
         with ProgressLine(after=1.0) as progress:
@@ -64,8 +65,7 @@ def wake_command(name: str, folder: Path | None, as_json: bool) -> None:
     Example:
       remuda wake work
     """
-    where = find_folder(folder)
-    with KeeperClient.connect(pick_session(name, where), where) as client:
+    with _connect(name, folder) as client:
         before = client.request("watch")
         document = before
         if before["state"] == State.ASLEEP:
@@ -75,6 +75,14 @@ def wake_command(name: str, folder: Path | None, as_json: bool) -> None:
                 progress.say(f"waking '{client.name}'")
                 document = _until_awake(client, tries)
     _print(document, f"{document['name']} is {document['state']}", as_json=as_json)
+
+
+def _connect(name: str, folder: Path | None) -> KeeperClient:
+    host, name = split_host(name) if folder is None else (None, name)
+    if host is not None:
+        return KeeperClient.connect_elsewhere(host, name)
+    where = find_folder(folder)
+    return KeeperClient.connect(pick_session(name, where), where)
 
 
 def _print(document: dict[str, Any], text: str, *, as_json: bool) -> None:
