@@ -97,8 +97,8 @@ def _send(inbox: Inbox, text: str) -> float:
     began = time.time()
     message = inbox.put(text).id
     *_, last = follow(inbox.folder, message, 30.0)
-    return (_submitted_at(last) - began) * 1000
+    return (submitted_at(last) - began) * 1000
 
 
-def _submitted_at(trace: Trace) -> float:
+def submitted_at(trace: Trace) -> float:
     return next(float(step["at"]) for step in trace.steps if step["stage"] == "submitted")

@@ -44,12 +44,12 @@ def measure(scene: Scene, report: Report, rounds: int) -> None:
         bounded(600.0, "calls"),
         LoopbackModel() as model,
         RealCli(scene.folder / "cli", model.url) as cli,
-        _hook_listener() as listener,
+        hook_listener() as listener,
     ):
         env = {**cli.env, "REMUDA_HOME": str(scene.folder), "PYTHONPATH": scene.env["PYTHONPATH"]}
         for number in range(1 + rounds * _CALLS):
             taken = {
-                "bare": _bare_tui(cli, listener),
+                "bare": bare_tui(cli, listener),
                 "-p": _run(cli.argv("-p", _PROMPT), cli, env),
                 "terminal": _run(_ours(cli, "terminal"), cli, env),
                 "json": _run(_ours(cli, "terminal", "--output-format", "json"), cli, env),
@@ -112,22 +112,25 @@ def _run(argv: list[str], cli: RealCli, env: dict[str, str]) -> float:
 
 
 @contextlib.contextmanager
-def _hook_listener() -> Iterator[socket.socket]:
+def hook_listener() -> Iterator[socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield listener
 
 
-def _bare_tui(cli: RealCli, listener: socket.socket) -> float:
+def bare_tui(
+    cli: RealCli, listener: socket.socket, event: str = "Stop", prompt: str = _PROMPT, *more: str
+) -> float:
+    """Seconds from exec until that hook arrives."""
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
-    settings = {"hooks": {"Stop": [{"hooks": [{"type": "http", "url": url}]}]}}
-    flags = ["--settings", json.dumps(settings), "--permission-mode", "manual"]
+    settings = {"hooks": {event: [{"hooks": [{"type": "http", "url": url}]}]}}
+    flags = ["--settings", json.dumps(settings), "--permission-mode", "manual", *more]
     began = time.monotonic()
-    pty = spawn(cli.argv(*flags, "--", _PROMPT), cwd=cli.project, env=cli.env, cols=220, rows=50)
+    pty = spawn(cli.argv(*flags, "--", prompt), cwd=cli.project, env=cli.env, cols=220, rows=50)
     try:
         while True:
             ready, _, _ = select.select([listener.fileno(), pty.fd], [], [], _PATIENCE)
             if not ready:
-                raise TimeoutError("the bare TUI never stopped")
+                raise TimeoutError(f"the bare TUI never reported {event}")
             if pty.fd in ready:
                 pty.drain(b"")
             if listener.fileno() in ready:

@@ -72,6 +72,8 @@ class Config:
     """How often in a row a session of `--restart` is started again before it is left alone."""
     restart_pause: float = _key(2.0, LONGEST)
     """Seconds before the second try; each further pause is twice as long."""
+    sleep_after: float = _key(0.0, LONGEST)
+    """Seconds after which the agent of an idle session is ended until it is needed; 0 for never."""
     worktree_folder: str = _key("../{repo}.worktrees")
     """Where `--worktree` makes worktrees: below the repository, unless it is absolute."""
     worktree_setup: str | None = _key(None)

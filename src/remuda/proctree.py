@@ -33,11 +33,16 @@ def descendants(pid: int, *, surely: bool = False) -> list[int]:
     return (not surely and _listed_descendants(pid)) or _searched_descendants(pid)
 
 
+def children(pid: int) -> list[int]:
+    """Return the living children of `pid`; none where the system has no list of them."""
+    return [kid for kid in _listed_children(pid) if is_alive(kid)]
+
+
 def _listed_descendants(pid: int) -> list[int]:
     pids: list[int] = []
     queue = [pid]
     while queue:
-        kids = [kid for kid in _listed_children(queue.pop(0)) if is_alive(kid)]
+        kids = children(queue.pop(0))
         pids += kids
         queue += kids
     return pids

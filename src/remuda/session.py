@@ -72,6 +72,8 @@ class StartOptions(TypedDict, total=False):
     """What to do with a message that was in flight when the session died. Default "deadletter"."""
     restart: Literal["never", "on-crash", "always"] | None
     """Whether the boss or `remuda resume --all` starts the session again after its end. Default "never"."""
+    sleep_after: float | None
+    """Seconds after which the agent of an idle session is ended until it is needed. Default 0: never."""
     worktree: bool | str | None
     """Run in a new git worktree: True for a new branch with the session's name, or the name of a branch."""
     turn_timeout: float | None

@@ -16,7 +16,9 @@ from remuda.boss.http.terminal import GONE, LOGGED_OUT, NOT_FOUND, WINDOW_BYTES
 from remuda.errors import NotSafe
 from support.boss import RunningBoss
 from support.commands import SIZER
-from support.keeper import Kept, Start, until
+from support.delivery import Bench, idle
+from support.keeper import Kept, Start, until, until_equal
+from support.messages import phase, put_to_sleep
 from support.page import Browser, PageTerminal, open_socket
 
 FLOOD_MB = 50
@@ -123,6 +125,23 @@ def test_plain_request_says_that_a_socket_is_meant(browser: Browser, start: Star
 
 
 # ── what it shows, and who types ──
+
+
+def test_key_in_the_page_wakes_a_session_that_is_asleep(
+    browser: Browser, start: Start, tmp_path: Path
+) -> None:
+    post = idle(Bench(start, tmp_path).start(name="a"))
+    post.send("hello")
+    put_to_sleep(idle(post))
+    with browser.terminal("a") as terminal:
+        assert terminal.until_said("state")["state"] == "asleep"
+        terminal.until_output(b"REPLY#1")  # its last screen
+        terminal.say("take")
+        terminal.until_said("control")
+        assert phase(post) == "asleep"
+        terminal.type(b"half a thought")
+        until_equal(post.draft, "half a thought", "the draft")
+        terminal.until_output(b"thought")
 
 
 def test_screen_comes_first_then_what_is_printed(browser: Browser, start: Start) -> None:

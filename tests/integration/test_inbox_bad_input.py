@@ -146,6 +146,56 @@ print(json.dumps({"accepted": sorted(accepted), "left": left, "outcomes": outcom
     assert max(answered.values()) == 1, answered
 
 
+def test_full_disk_at_the_wake_is_a_clear_error_and_nothing_is_lost(tmp_path: Path) -> None:
+    said = on_a_disk(
+        tmp_path,
+        ["-t", "tmpfs", "-o", "size=900k,mode=700"],
+        """
+import shutil, tempfile, time
+from remuda.inbox.receipts import trace
+elsewhere = tempfile.mkdtemp()
+env = {**os.environ, "REMUDA_HOME": str(folder), "HOME": elsewhere, "MOCK_TIME_SCALE": "0.01"}
+env.pop("CLAUDE_CONFIG_DIR", None)
+
+def remuda(*words):
+    argv = [sys.executable, "-P", "-m", "remuda", *words]
+    return subprocess.run(argv, env=env, cwd=elsewhere, capture_output=True, text=True, input="")
+
+def until(look):
+    deadline = time.monotonic() + 60
+    while not (seen := look()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return seen
+
+for name in "ab":
+    assert remuda("start", name, "--agent", "demo", "--detach").returncode == 0
+try:
+    assert remuda("send", "a", "hello", "--wait").returncode == 0
+    until(lambda: remuda("sleep", "a").returncode == 0)
+    with open(folder / "filler", "ab", buffering=0) as filler:
+        try:
+            while True:
+                filler.write(bytes(1024))
+        except OSError:
+            pass
+    woken = remuda("wake", "a")
+    state = json.loads(remuda("status", "a", "--json").stdout)["state"]
+    other = json.loads(remuda("status", "b", "--json").stdout)["state"]
+    (folder / "filler").unlink()
+    answer = remuda("send", "a", "again", "--wait", "--timeout", "60")
+finally:
+    remuda("kill", "a", "b", "--grace", "0")
+shutil.rmtree(elsewhere)
+print(json.dumps([woken.returncode, woken.stderr, state, other, answer.stdout, answer.stderr]))
+""",
+    )
+    code, error, state, other, text, complaint = said
+    assert (code, state, other) == (1, "asleep", "idle"), said
+    assert "could not be woken" in error
+    assert "No space left on device" in error
+    assert "to: again" in text, complaint
+
+
 def test_boss_on_a_disk_with_little_room_does_not_take_all_of_it(tmp_path: Path) -> None:
     said = on_a_disk(
         tmp_path,

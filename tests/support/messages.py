@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from remuda.agents.claude.screen import read_composer, read_trust_choice
-from remuda.errors import WaitTimeout
+from remuda.errors import NotSafe, WaitTimeout
 from remuda.inbox.journal import Inbox
 from remuda.inbox.receipts import Trace, follow, trace
+from remuda.keeper.client import KeeperClient
 from remuda.testing.loopback_model import LoopbackModel, Request
-from support.keeper import Kept, until
+from support.keeper import Kept, until, until_equal
 from support.watcher import PATIENCE, Watcher
 
 
@@ -84,6 +85,27 @@ def stages(found: Trace) -> list[str]:
 def step(found: Trace, stage: str) -> dict[str, Any]:
     """The last receipt of this stage."""
     return next(one for one in reversed(found.steps) if one["stage"] == stage)
+
+
+def phase(post: Post) -> str:
+    """Whether it is awake or asleep, or on its way."""
+    return str(post.client.describe()["sleep"]["phase"])
+
+
+def why_awake(client: KeeperClient) -> str:
+    """Ask it to sleep. Returns why it may not; empty if it does from here on."""
+    try:
+        client.request("sleep")
+    except NotSafe as error:
+        return str(error)
+    return ""
+
+
+def put_to_sleep(post: Post) -> Post:
+    """End its agent, as soon as that is allowed: its last record or its driver may need a moment."""
+    until_equal(lambda: why_awake(post.client), "", "sleep")
+    until_equal(lambda: phase(post), "asleep", "sleep")
+    return post
 
 
 RECAP = "The user stepped away and is coming back."

@@ -60,6 +60,7 @@ REFUSED = {
     "log_max_bytes": "log_max_bytes = 0",  # fills the disk, or hides what happened
     "restart_tries": "restart_tries = 1000",  # starts something again and again
     "restart_pause": "restart_pause = 0.0",
+    "sleep_after": "sleep_after = 1.0",  # ends the user's agents
     "worktree_folder": 'worktree_folder = "/etc"',  # writes files where it likes
     "worktree_setup": 'worktree_setup = "rm -rf ~"',  # runs anything
     "worktree_disposable": 'worktree_disposable = "*"',  # 'kill' removes what the user needs

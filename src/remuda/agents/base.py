@@ -52,6 +52,8 @@ class LaunchContext:
     """
     conversation: Mapping[str, Any] = _NOTHING
     """What to resume; empty for a new conversation."""
+    permission_mode: str = ""
+    """The mode to go on in, in the agent's own words; empty for that of the arguments and settings."""
     prompt: str | None = None
     """The first prompt, to pass as an argument."""
     limits_turns: bool = False
@@ -207,6 +209,21 @@ class Observer(Protocol):
     def transcript_path(self) -> Path | None: ...
 
 
+class Resumption(Protocol):
+    """What a new process of an agent would bring back of the one that runs, whose reports it takes."""
+
+    def take(self, report: Report) -> None: ...
+
+    def losses(self, lines: Sequence[str]) -> list[str]:
+        """Return what would be lost, in words; empty if nothing would. `lines` is the screen."""
+
+    def permission_mode(self, lines: Sequence[str]) -> str | None:
+        """Return the mode that a new process must be started in; None if it is not known."""
+
+    def check(self, conversation: Mapping[str, Any]) -> None:
+        """Raise `NotSafe` unless it is proven that the conversation can be resumed. Reads files."""
+
+
 class HookChannel(Protocol):
     """An agent's hooks: what they say, and how they are answered."""
 
@@ -276,6 +293,9 @@ class Agent(Protocol):
 
     def trust_record(self, env: Mapping[str, str], cwd: str) -> TrustRecord | None:
         """Return where trust is saved; None if it does not ask whether a folder is trusted."""
+
+    def resumption(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> Resumption | None:
+        """Return what can be brought back by a new process; None if its sessions cannot sleep."""
 
     def setup(self) -> AgentSetup | None:
         """How Remuda is installed in the agent's own settings; None for a program without such settings."""

@@ -39,6 +39,9 @@ class PlainAgent:
     def trust_record(self, env: Mapping[str, str], cwd: str) -> None:
         return None
 
+    def resumption(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> None:
+        """Return None: what it was doing cannot be brought back."""
+
     def setup(self) -> None:
         return None
 

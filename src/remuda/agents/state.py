@@ -30,6 +30,8 @@ class State(StrEnum):
     LIMITED = "limited"
     ERROR = "error"
     ACTIVE = "active"
+    ASLEEP = "asleep"
+    """Its program was ended, and starts again with its conversation when it is needed."""
     DEAD = "dead"
 
     @property
@@ -50,6 +52,8 @@ _WIRE_BYTES = {
 WORKING = frozenset({State.THINKING, State.STREAMING, State.TOOL_USE})
 WAITING = frozenset({State.WAITING_PERMISSION, State.WAITING_ANSWER})
 RESTING = frozenset({State.IDLE, State.INTERRUPTED, State.LIMITED, State.ERROR})
+AT_REST = RESTING | {State.ASLEEP}
+"""Nothing is going on. `RESTING`: and a program runs that could be typed into."""
 
 
 class Source(IntEnum):
@@ -113,7 +117,12 @@ class Evidence:
 
     @classmethod
     def starting(cls, at: float) -> Evidence:
-        vote = Vote(Source.PROCESS, State.STARTING, at, "started")
+        return cls.of_process(State.STARTING, at, "started")
+
+    @classmethod
+    def of_process(cls, state: State, at: float, detail: str) -> Evidence:
+        """Begin with one vote: what was seen of an earlier process does not count."""
+        vote = Vote(Source.PROCESS, state, at, detail)
         return cls(Verdict(vote.state, vote.source, at, vote.detail), {Source.PROCESS: vote})
 
     def record(self, vote: Vote) -> bool:
@@ -133,7 +142,7 @@ class Evidence:
 
     def _decides(self, vote: Vote) -> bool:
         now = self.verdict
-        if now.state is State.DEAD:
+        if now.state is State.DEAD or (now.state is State.ASLEEP and vote.source is not Source.PROCESS):
             return False
         if vote.source is Source.TIMING and self._better_than_timing():
             return False

@@ -57,6 +57,8 @@ MORE: dict[str, dict[str, str]] = {
         "status": "Show the state of a session (part of 'show')",
         "screen": "Print the screen of a session (part of 'show')",
         "resume": "Bring back sessions that ended with their machine",
+        "sleep": "End an idle agent until it is needed again",
+        "wake": "Start the agent of a session that is asleep",
         "resize": "Change the terminal size of a session",
         "usage": "Show the tokens and the money that agents used",
         "budget": "List the limits on usage, and check their file",
@@ -165,6 +167,7 @@ SHARED_MODULES = {
     "up": "boss",
     "version": "help",
     "wait": "receipt",
+    "wake": "sleep",
 }
 """Commands that are in the module of another, as `NAME_command`. All others are `command` in `NAME.py`."""
 

@@ -8,9 +8,11 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
+from remuda.agents.state import State
 from remuda.config import Config
 from remuda.errors import EXIT_CODES, InvalidOptions, NotATerminal, OutputFailed, SessionDead
 from remuda.keeper.client import KeeperClient
@@ -182,6 +184,7 @@ class _Attachment:
         self._kept_keys = (detach_key, 0x1B)  # the first is noted, the other begins a sequence
         self.ended = False
         """Whether the session ended, not only the attachment."""
+        self._may_wake = not read_only
         self._outgoing = bytearray()
         self._done: tuple[int, str] | None = None
 
@@ -259,12 +262,21 @@ class _Attachment:
                 self.ended = True
                 self._done = (event.code, f"[session {self._client.name} exited with code {event.code}]")
             else:
+                if self._may_wake and isinstance(event, wire.EventReceived):
+                    self._wake(event.document)
                 self._picture.take(event)
         if self._client.welcome is None and (self.ended or not data):
             for event in self._client.take_tail(_TAIL_TIMEOUT):
                 self._picture.take(event)
         if not data and self._done is None:
             self._done = (EXIT_CODES["UNREACHABLE"], f"[{self._client.end_reason()}]")
+
+    def _wake(self, document: dict[str, Any]) -> None:
+        """Wake a session that is asleep when we come; if that fails, its next state says so."""
+        if document.get("event") == "state":
+            self._may_wake = False
+            if document.get("state") == State.ASLEEP:
+                self._send(ClientConnection.request(0, "wake", {}))
 
     def _show(self, console: Console, data: bytes) -> None:
         try:

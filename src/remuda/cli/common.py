@@ -27,6 +27,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _STATE_COLOURS = {
     "idle": "green",
     "interrupted": "green",
+    "asleep": "green",
     "waiting_permission": "yellow",
     "waiting_answer": "yellow",
     "limited": "red",

@@ -125,6 +125,12 @@ class _StartCommand(click.Command):
     help="Start it again after a crash or reboot; 'always': also after exit code 0.  [default: never]",
 )
 @click.option(
+    "--sleep-after",
+    type=time_span,
+    metavar="TIME",
+    help="End the agent after TIME idle, and wake it when it is needed (30m; 0: never).  [default: never]",
+)
+@click.option(
     "--turn-timeout",
     type=time_span,
     metavar="TIME",

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from remuda.agents.state import State
 from remuda.duration import show_duration, show_moment
 
 from .common import (
@@ -74,7 +75,8 @@ def _lines(document: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     if document.get("dissent"):
         lines.append(("disputed", f"{', '.join(document['dissent'])} says otherwise; see --explain"))
-    lines.append(("pid", f"{document['pid']}{'' if document.get('alive') else ' (dead)'}"))
+    if document["state"] != State.ASLEEP:
+        lines.append(("pid", f"{document['pid']}{'' if document.get('alive') else ' (dead)'}"))
     lines.append(("output", f"{show_duration(document.get('idle', 0))} ago"))
     if "argv" in document:
         lines += _own_lines(document)
@@ -97,6 +99,7 @@ def _own_lines(document: dict[str, Any]) -> list[tuple[str, str]]:
     if session_id := document.get("conversation", {}).get("session_id"):
         lines.append(("conversation", session_id))
     lines += _delivery_lines(document.get("delivery") or {})
+    lines += _sleep_lines(document)
     if document.get("recording"):
         lines.append(("recording", document["recording"]))
     lines += [("degraded", reason) for reason in document.get("degraded", [])]
@@ -115,6 +118,18 @@ def _delivery_lines(delivery: dict[str, Any]) -> list[tuple[str, str]]:
         when = f" until {show_moment(until, time.time())}" if until else ""
         lines.append(("held", f"messages are waiting: {delivery['held']}{when}"))
     return lines
+
+
+def _sleep_lines(document: dict[str, Any]) -> list[tuple[str, str]]:
+    sleep = document.get("sleep") or {}
+    if document["state"] == State.ASLEEP:
+        note = f"a message, 'attach' or 'remuda wake {document['name']}' wakes it"
+        failed = document.get("wake_error")
+        return [("sleep", f"{failed}; 'remuda wake {document['name']}' tries again" if failed else note)]
+    if not sleep.get("after"):
+        return []
+    why = sleep.get("awake_because")
+    return [("sleep", f"after {show_duration(sleep['after'])} idle{f'; not now: {why}' if why else ''}")]
 
 
 def explain_votes(votes: list[dict[str, Any]]) -> None:

@@ -1464,7 +1464,9 @@ class HookInbox:
             self.files.put_in_place(self.files.lease, encode_json(lease).encode())
             # What a loss of power destroys of this file is in the lease.
             self.files.put_in_place(self.files.in_flight, encode_json(flight).encode(), sync=False)
-            facts = {"options_ignored": entry.distrust} if entry.distrust else {}
+            facts: dict[str, Any] = {"options_ignored": entry.distrust} if entry.distrust else {}
+            if who.get("woken"):  # its session was asleep
+                facts["woken"] = True
             self.receipt(entry.id, "written", attempt=attempt, transport=self.transport, **facts)
             if until_stop:
                 _touch(self.files.responded)

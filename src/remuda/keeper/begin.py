@@ -71,6 +71,7 @@ def begin(
     paths: SessionPaths,
     prompt: str | None = None,
     conversation: Mapping[str, Any] | None = None,
+    permission_mode: str = "",
 ) -> StartedProgram:
     """Start the program. Raises the reason if it cannot run."""
     agent = find_agent(spec.agent)
@@ -89,6 +90,7 @@ def begin(
         hook_token=token,
         emit_command="" if spec.ephemeral and prompt is not None else _emit_command(paths),
         conversation=conversation or {},
+        permission_mode=permission_mode,
         limits_turns=bool(spec.max_turns),
         asks=spec.asks,
         tools=spec.tools,
@@ -120,6 +122,8 @@ def begin(
     except BaseException:
         if companion is not None:
             companion.kill()
+        if listener is not None:
+            listener.close()
         raise
     return StartedProgram(agent, listener, token, launch, pty, prompt, address, companion)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from remuda.agents import find_agent
 from remuda.agents.prompting import PromptProtocol
-from remuda.agents.state import RESTING
+from remuda.agents.state import AT_REST
 from remuda.duration import show_duration
 from remuda.errors import (
     InboxBusy,
@@ -220,7 +220,7 @@ def cancel_turn(name: str, folder: Path, timeout: float = DEFAULT_CANCEL_TIMEOUT
                 f"session '{name}' runs a plain command, which has no turns",
                 hint=f"'remuda attach {name}' lets you press Ctrl-C, 'remuda kill {name}' ends it",
             )
-        if status.get("state") in RESTING and not (status.get("delivery") or {}).get("in_flight"):
+        if status.get("state") in AT_REST and not (status.get("delivery") or {}).get("in_flight"):
             return None
         message = client.request("interrupt", turn=True).get("id")
         if message is not None:
@@ -232,7 +232,7 @@ def cancel_turn(name: str, folder: Path, timeout: float = DEFAULT_CANCEL_TIMEOUT
 def _until_rest(client: KeeperClient, timeout: float) -> None:
     deadline = time.monotonic() + timeout
     state = str(client.request("status")["state"])
-    while state not in RESTING:
+    while state not in AT_REST:
         left = deadline - time.monotonic()
         if left <= 0:
             raise WaitTimeout(f"session '{client.name}' is still {state} after the interrupt")
@@ -285,7 +285,7 @@ def wait_until_resting(
 
 def _is_at_rest(document: dict[str, Any]) -> bool:
     delivery = document.get("delivery") or {}
-    return document.get("state") in RESTING and not document.get("dissent") and not delivery.get("in_flight")
+    return document.get("state") in AT_REST and not document.get("dissent") and not delivery.get("in_flight")
 
 
 def _has_due(inbox: Inbox) -> bool:

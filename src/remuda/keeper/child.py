@@ -57,6 +57,8 @@ class Child:
         self._input_bytes = 0
         self._input_drained: list[Callable[[], None]] = []
         self._reaped = asyncio.Event()
+        self.on_reaped: Callable[[], None] | None = None
+        """Called when any process of the session has ended, as far as that is reported."""
         self.pid = pty.pid
         self.exited: asyncio.Future[int] = self._loop.create_future()
         self.died_of: int | None = None
@@ -203,6 +205,8 @@ class Child:
                 self.exited.set_result(exit_code(status))
                 self._look_again()
         self._reaped.set()
+        if self.on_reaped is not None:
+            self.on_reaped()
 
     def signal(self, signal_number: int) -> None:
         """Send one signal to all processes of the session."""
@@ -287,10 +291,17 @@ class Keyboard:
     def __init__(self, child: Child) -> None:
         self._child = child
         self._held: list[bytes] | None = None
+        self._holders: set[str] = set()
         self.typed_at = float("-inf")
         """When a user's keys last came or went to the program, on the loop's clock."""
         self.typed_text = False
         """Whether the last keys were text, which a program draws where it takes text."""
+        self.on_held: Callable[[], None] | None = None
+        """Called when keys come that are kept: the session may be asleep."""
+
+    def connect(self, child: Child) -> None:
+        """Type into another program from now on."""
+        self._child = child
 
     def type(self, data: bytes) -> bool:
         """Type. Returns whether the program has taken it already."""
@@ -299,19 +310,30 @@ class Keyboard:
             taken = self._child.write(data)
         else:
             self._held.append(data)
+            if self.on_held is not None:
+                self.on_held()
         self.typed_at = monotonic()
         # Cheap, because it runs for each key: what has an escape sequence is text only if it is a paste.
         is_plain = b"\x1f" < data[-1:] != b"\x7f" and b"\x1b" not in data
         self.typed_text = is_plain or data.endswith(_PASTE_END)
         return taken
 
-    def hold(self) -> None:
-        """Keep what is typed from here on."""
+    def hold(self, holder: str = "delivery") -> None:
+        """Keep what is typed from here on, until all who hold it release it."""
+        self._holders.add(holder)
         if self._held is None:
             self._held = []
 
-    def release(self) -> None:
+    def drop(self) -> None:
+        """Forget what was kept: it was meant for another screen."""
+        if self._held is not None:
+            self._held.clear()
+
+    def release(self, holder: str = "delivery") -> None:
         """Pass on what was kept, in its order."""
+        self._holders.discard(holder)
+        if self._holders:
+            return
         held, self._held = self._held, None
         for data in held or ():
             self._child.write(data)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from remuda.agents.base import Observer
 from remuda.agents.progress import Progress
 from remuda.agents.prompting import PromptProtocol
-from remuda.proctree import descendants, start_ticks
+from remuda.proctree import children, descendants, start_ticks
 
 if TYPE_CHECKING:
     from .session import Session
@@ -50,6 +50,14 @@ class ProcessTracker:
         living = descendants(os.getpid(), surely=True)
         new = [pid for pid in living if (pid, start_ticks(pid)) not in self._before]
         return [{"pid": pid, "command": _command(pid)} for pid in new[:_MAX_LISTED]]
+
+
+def left_running(program: int) -> list[str]:
+    """Return what the program started and left running on its own, in words. Linux only.
+
+    The keeper adopts it then. What the program still has as a child of its own is its business.
+    """
+    return [f"{_command(pid) or 'a process'} (pid {pid})" for pid in children(os.getpid()) if pid != program]
 
 
 def _command(pid: int) -> str:

@@ -97,6 +97,7 @@ def compose(
         expect_attach=attached,
         on_orphan=options.get("on_orphan") or "deadletter",
         restart=options.get("restart") or "never",
+        sleep_after=check_seconds("sleep_after", _first(options.get("sleep_after"), config.sleep_after)),
         worktree=record.worktree if record else None,
         trust=bool(options.get("trust")),
         draft_patience=check_seconds("draft_patience", _first(options.get("draft_patience"), DRAFT_PATIENCE)),

@@ -17,7 +17,7 @@ from remuda.errors import InvalidOptions
 from remuda.jsonl_tail import MAX_LINE_BYTES
 from remuda.turns.driver import Driver
 from remuda.turns.message_policy import Rules
-from remuda.turns.turn_terminal import Caller
+from remuda.turns.turn_terminal import Caller, Waker
 from remuda.untrusted import one_line, parse_json
 
 from .health import Health
@@ -45,6 +45,7 @@ class Delivery:
         hooks_expected: bool = True,
         settings: Collection[Path] = (),
         caller: Caller | None = None,
+        waker: Waker | None = None,
     ) -> None:
         prompts, inbox = mailbox.prompts, mailbox.folder
         self._session = session
@@ -61,27 +62,54 @@ class Delivery:
             draft_patience=spec.draft_patience,
             stop_timeout=spec.stop_timeout,
         )
+        self._terminal = SessionTerminal(session, prompts, observation, resumed, last_word, self._trust)
         self._driver = Driver(
-            SessionTerminal(session, prompts, observation, resumed, last_word, self._trust),
+            self._terminal,
             prompts,
             mailbox.consumer,
             self._account,
             rules,
             caller,
             mailbox.holds,
+            waker,
         )
         self._ready_wanted = False
-        self.health = Health(session, observation, prompts, hooks_expected=hooks_expected, settings=settings)
         self.last_message = ""
         """The beginning of the agent's last answer, on one line."""
-        observation.listeners.append(self._driver.nudge)
-        observation.listeners.append(self._look_ready)
-        observation.report_listeners.append(self.take)
+        self._prompts = prompts
+        self.health = self._watch(observation, hooks_expected=hooks_expected, settings=settings)
         self._driver.start(mailbox.first)
         self._watches = [
             watch(inbox / "inbox.jsonl", self._driver.inbox_changed),
             watch(self._account.path, self._driver.nudge),
         ]
+
+    def _watch(self, observation: Observation, *, hooks_expected: bool, settings: Collection[Path]) -> Health:
+        health = Health(
+            self._session, observation, self._prompts, hooks_expected=hooks_expected, settings=settings
+        )
+        observation.listeners.append(self._driver.nudge)
+        observation.listeners.append(self._look_ready)
+        observation.report_listeners.append(self.take)
+        return health
+
+    # ── sleep ──
+
+    @property
+    def waits(self) -> str:
+        """Say which message the agent must stay for; empty if none waits."""
+        return self._driver.waits
+
+    def woken(self, observation: Observation, *, hooks_expected: bool, settings: Collection[Path]) -> None:
+        """Go on with the agent's new process."""
+        self._terminal.watch(observation)
+        self.health = self._watch(observation, hooks_expected=hooks_expected, settings=settings)
+        self._driver.restarted()
+
+    def not_woken(self, why: str) -> None:
+        self._driver.not_woken(why)
+
+    # ── what comes ──
 
     def take(self, report: Report) -> str | None:
         """Take a report. Returns a reason if the agent must not take the prompt that it reports."""
@@ -161,6 +189,10 @@ class SessionTerminal:
         self._resumed = resumed
         self._session = session
         self._prompts = prompts
+        self._observation = observation
+
+    def watch(self, observation: Observation) -> None:
+        """Read the conversation of a new process from now on."""
         self._observation = observation
 
     def now(self) -> float:

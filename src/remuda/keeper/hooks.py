@@ -66,7 +66,7 @@ class HookServer:
         self._acceptor: Acceptor | None = None
         self._tasks = TaskSet()
 
-    async def open(self) -> None:
+    def open(self) -> None:
         """Serve requests, also those that came before."""
         if self._listener is not None:
             [limits] = fitting(LIMITS)

@@ -10,6 +10,7 @@ import contextlib
 import gc
 import logging
 import os
+import shlex
 import signal
 import sys
 import time
@@ -20,21 +21,28 @@ from typing import TYPE_CHECKING, Any
 
 from remuda._version import __version__
 from remuda.agents.attention import attention_events
-from remuda.agents.events import Report
+from remuda.agents.events import ConversationStarted, Report
 from remuda.agents.permission import PermissionDecision, PermissionRequest
 from remuda.agents.timing import make_classifier
 from remuda.agents.unattended import DenyPermission, Halt, Unattended
-from remuda.errors import InvalidOptions, RemudaError
+from remuda.errors import InvalidOptions, NotSafe, RemudaError
+from remuda.frozen import replaced
 from remuda.proctree import start_ticks
 from remuda.terminal.screen import open_screen, unavailable_reason
 
 from .asks import Asks, CallDecision
+from .begin import begin
 from .claim import Claim
-from .cleanliness import Cleanliness
+from .cleanliness import Cleanliness, left_running
 from .delivery import Delivery
 from .hooks import AgentProcessFilter, Answer, HookServer
 from .observe import Observation
-from .operations import make_ask_operations, make_operations, make_turn_operations
+from .operations import (
+    make_ask_operations,
+    make_operations,
+    make_sleep_operations,
+    make_turn_operations,
+)
 from .owner import LentTrust, News, OwnerWatch
 from .prepare import Prepared
 from .process import StartReport
@@ -42,10 +50,12 @@ from .record import SessionRecord, remove_traces
 from .restart import SETTLED_AFTER, STARTER_GAVE_UP
 from .server import Operation, Server
 from .session import Session
+from .sleep import SleepLook
+from .sleeper import Sleeper
 from .spec import SessionSpec
 
 if TYPE_CHECKING:
-    from remuda.agents.base import HookChannel
+    from remuda.agents.base import HookChannel, Resumption
 
     from .call import CallLink
 
@@ -82,6 +92,14 @@ class Keeper:
         self._asks: Asks | None = None
         self._news: News | None = None
         self._link: CallLink | None = None
+        self._resumption: Resumption | None = None
+        self._sleeper: Sleeper | None = None
+        self._why_never = "it takes no messages"
+        """Why this session cannot sleep, if it cannot."""
+        self._server: Server | None = None
+        self._was_woken = False
+        self._permission_mode = ""
+        """The mode that the agent was in when it fell asleep."""
         self._record = SessionRecord(
             name=spec.name,
             agent=spec.agent,
@@ -115,7 +133,7 @@ class Keeper:
         try:
             server = self._introduce(session)
             loop.add_signal_handler(signal.SIGHUP, self._put_files_back, server)
-            await self._hooks.open()
+            self._hooks.open()
             return session, server
         except BaseException:
             await session.child.end(0.0)  # no client could ever find it
@@ -127,27 +145,69 @@ class Keeper:
         session.on_kill = self._note_kill
         if self._spec.restart != "never":
             asyncio.get_running_loop().call_later(SETTLED_AFTER, self._note_settled)
+        self._observe(session)
+        self._note_program(session)
+        if self._link is not None:
+            self._link.start()
+        operations = make_operations(
+            self._degraded_now, self._delivery_status, self._on_emitted, self._more_operations()
+        )
+        self._server = Server(session, self._claim.listen(), operations)
+        return self._server
+
+    def _observe(self, session: Session) -> None:
+        """Connect a program to what reads it: at the start, and after each sleep."""
         has_screen = session.screen is not None
         observer = self._agent.observer(session.child.pid, self._begun.launch.env, has_screen=has_screen)
-        if observer is not None:
-            self._observation = Observation(session, observer, self._conversation_changed)
-            self._link = self._make_link(session, self._observation)
-            self._listen_for_asks(session)
-            if self._mailbox is not None:
+        if observer is None:
+            self._why_never = "it runs a plain command"
+            return
+        observation = self._observation = Observation(session, observer, self._conversation_changed)
+        self._link = self._make_link(session, observation)
+        self._listen_for_asks(session)
+        if self._mailbox is not None:
+            self._make_sleeper(session, observation)
+            settings = list(self._begun.launch.files)
+            if self._delivery is None:
                 self._delivery = Delivery(
                     session,
                     self._mailbox,
-                    self._observation,
+                    observation,
                     dict(self._record.conversation),
                     self._last_word(),
                     self._lent_trust(),
                     hooks_expected=self._hooks_expected,
-                    settings=list(self._begun.launch.files),
+                    settings=settings,
                     caller=self._link,
+                    waker=self._sleeper,
                 )
-                self._cleanliness = Cleanliness(
-                    session, observer, self._observation.progress, self._mailbox.prompts
-                )
+            else:
+                expected = self._hooks_expected
+                self._delivery.woken(observation, hooks_expected=expected, settings=settings)
+            self._cleanliness = Cleanliness(session, observer, observation.progress, self._mailbox.prompts)
+
+    def _make_sleeper(self, session: Session, observation: Observation) -> None:
+        """Let the session sleep, if its agent can be brought back as it was."""
+        spec = self._spec
+        # Agents of other packages may not know such a name.
+        make = getattr(self._agent, "resumption", None)
+        self._resumption = make(spec.argv, spec.env, Path(spec.cwd)) if make is not None else None
+        if self._resumption is None:
+            self._why_never = f"{self._agent.name} cannot be brought back as it was"
+        elif spec.ephemeral or spec.once or spec.owned:
+            self._why_never = "it belongs to a program"
+        elif not session.has_screen:
+            self._why_never = "it has no screen model, so its composer cannot be seen"
+        else:
+            observation.report_listeners.append(self._resumption.take)
+            if self._sleeper is None:
+                takes_argument = self._agent.takes_argument(spec.argv)
+                self._sleeper = Sleeper(session, self, spec.sleep_after, takes_argument=takes_argument)
+            observation.listeners.append(self._sleeper.nudge)
+            session.child.on_reaped = self._sleeper.nudge
+
+    def _note_program(self, session: Session) -> None:
+        """Make the running program known on disk."""
         self._claim.write_pids(os.getpid(), session.child.pid)
         self._record = replace(
             self._record,
@@ -157,14 +217,9 @@ class Keeper:
             companion_started=self._begun.companion.started if self._begun.companion is not None else "",
             terminal=self._begun.pty.terminal,
             terminal_made=self._begun.pty.terminal_made,
+            asleep=False,
         )
         self._save_record()
-        if self._link is not None:
-            self._link.start()
-        operations = make_operations(
-            self._degraded_now, self._delivery_status, self._on_emitted, self._more_operations()
-        )
-        return Server(session, self._claim.listen(), operations)
 
     def _make_link(self, session: Session, observation: Observation) -> CallLink | None:
         """Return the call channel; None for an agent that is not called.
@@ -243,9 +298,10 @@ class Keeper:
         return LentTrust(record, spec.name, lends=spec.forget_trust)
 
     def _more_operations(self) -> dict[str, Operation]:
+        sleep = make_sleep_operations(self._sleeper, self._why_never)
         if self._delivery is None or self._cleanliness is None:
-            return make_ask_operations(self._asks)
-        return make_turn_operations(self._delivery, self._cleanliness, self._asks)
+            return {**sleep, **make_ask_operations(self._asks)}
+        return {**sleep, **make_turn_operations(self._delivery, self._cleanliness, self._asks)}
 
     def _session(self) -> Session:
         spec = self._spec
@@ -271,7 +327,11 @@ class Keeper:
         """Parse a payload, pass the report to all reducers, and return the answer to the hook."""
         channel, now = self._channel, time.time()
         assert channel is not None
+        if self._is_asleep:
+            return None  # the last hooks of an agent that was ended: its conversation goes on
         report = self._processes.attributed(channel.read(payload, now))
+        if self._resumption is not None:
+            self._resumption.take(report)
         if self._observation is not None:
             self._observation.take_hook(report)
         refused = self._delivery.take(report) if self._delivery is not None else None
@@ -327,6 +387,8 @@ class Keeper:
             return
         if payload is not None:
             session.tell_hook(payload, at)
+        if self._was_woken and any(isinstance(event, ConversationStarted) for event in report.events):
+            report = replaced(report, events=())  # to a boss, the conversation went on
         if session.has_event_listeners and not asked:
             event_id = f"hook:{self._spec.name}:{report.name}:{at}"
             for event in attention_events(report, at, agent=self._agent.name, id=event_id):
@@ -335,8 +397,10 @@ class Keeper:
     def _on_emitted(self, args: dict[str, Any]) -> None:
         """Take a hook that ran as a command."""
         report = self._channel.read_emitted(args) if self._channel is not None else None
-        if report is None or self._processes.starts_another(report):
+        if report is None or self._is_asleep or self._processes.starts_another(report):
             return
+        if self._resumption is not None:
+            self._resumption.take(report)
         if self._observation is not None:
             self._observation.take_hook(report)
             if self._delivery is not None:
@@ -353,6 +417,7 @@ class Keeper:
             "last_message": self._delivery.last_message if self._delivery is not None else "",
             "hooks": self._delivery is not None and self._delivery.health.hooked,
             "hooks_expected": self._hooks_expected,
+            "sleep": self._sleep_document(),
         }
 
     @property
@@ -410,6 +475,104 @@ class Keeper:
             observation.report_listeners.append(lambda _report: news())
         news()
 
+    # ── sleep ──
+
+    @property
+    def _is_asleep(self) -> bool:
+        return self._session_kept is not None and self._session_kept.is_asleep
+
+    def _sleep_document(self) -> dict[str, Any] | None:
+        if self._sleeper is not None:
+            return self._sleeper.document()
+        return {"after": self._spec.sleep_after or None, "phase": "awake", "awake_because": self._why_never}
+
+    def sleep_look(self) -> SleepLook:
+        session, resumption = self._sleeping_parts()
+        assert self._mailbox is not None
+        assert self._delivery is not None
+        assert self._server is not None
+        prompts, evidence, screen = self._mailbox.prompts, session.evidence, session.screen
+        lines = screen.lines() if screen is not None else []
+        asks = self._asks.document() if self._asks is not None else []
+        composer = None
+        if screen is not None:
+            composer = prompts.composer(lines, lambda y: screen.styled_row(y, screen.cols))
+        return SleepLook(
+            state=evidence.verdict.state,
+            agreed=not evidence.dissent(),
+            composer=composer,
+            dialog=prompts.dialog(lines),
+            clients=self._server.watcher_count,
+            message=self._delivery.waits or ("a permission request is open" if asks else ""),
+            processes=left_running(session.child.pid),
+            losses=resumption.losses(lines),
+            unresumable=self._why_unresumable(resumption),
+        )
+
+    def _sleeping_parts(self) -> tuple[Session, Resumption]:
+        assert self._session_kept is not None
+        assert self._resumption is not None
+        return self._session_kept, self._resumption
+
+    def _why_unresumable(self, resumption: Resumption) -> str:
+        try:
+            resumption.check(self._record.conversation)
+        except NotSafe as error:
+            return error.message
+        return ""
+
+    def note_sleep(self) -> None:
+        session, resumption = self._sleeping_parts()
+        lines = session.screen.lines() if session.screen is not None else []
+        self._permission_mode = resumption.permission_mode(lines) or ""
+        self._record = replace(self._record, asleep=True)
+        self._save_record()
+
+    async def forget_program(self) -> None:
+        if self._observation is not None:
+            self._observation.close()
+        if self._asks is not None:
+            self._asks.close()
+        if self._delivery is not None:
+            self._delivery.health.close()
+        await self._hooks.close()
+        import shutil  # slow to load
+
+        shutil.rmtree(self._paths.scratch, ignore_errors=True)
+        self._record = replace(self._record, asleep=True, child_pid=0, child_started="", terminal="")
+        self._save_record()
+        try:
+            self._claim.write_pids(os.getpid(), 0)
+        except OSError as error:
+            log.error("cannot note that the session is asleep: %s", error)
+        gc.collect()
+
+    def begin_program(self, prompt: str | None) -> None:
+        session, resumption = self._sleeping_parts()
+        resumption.check(self._record.conversation)
+        cols, rows = session.size
+        spec = replaced(self._spec, cols=cols, rows=rows)
+        begun = begin(spec, self._paths, prompt, self._record.conversation, self._permission_mode)
+        log.info("started pid %d: %s", begun.pty.pid, shlex.join(begun.launch.argv))
+        self._begun, self._was_woken = begun, True
+        try:
+            session.begin_again(begun.pty, self._agent.screen_setup)
+            self._processes = AgentProcessFilter()
+            self._hooks = HookServer(self._on_hook, begun.listener, begun.token)
+            self._hooks.open()
+            self._observe(session)
+            if self._server is not None:
+                self._server.operations.update(self._more_operations())
+            self._note_program(session)
+        except BaseException:
+            session.child.close()
+            begun.abandon()
+            raise
+
+    def not_woken(self, why: str) -> None:
+        if self._delivery is not None:
+            self._delivery.not_woken(why)
+
     # ── shut down ──
 
     def _release(self) -> None:
@@ -431,6 +594,8 @@ class Keeper:
             await self._delivery.close(f"its session ended ({session.end_reason})")
         if self._link is not None:
             await self._link.aclose()
+        if self._sleeper is not None:
+            self._sleeper.close()
         if self._news is not None:
             self._news()
         if self._observation is not None:

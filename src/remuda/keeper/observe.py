@@ -169,6 +169,9 @@ class Observation:
         self._settle = self._loop.call_later(_WAKE_INTERVAL, self._read_screen)
 
     def close(self) -> None:
+        session = self._session
+        session.title_listeners = [one for one in session.title_listeners if one != self._on_title]
+        session.output_listeners = [one for one in session.output_listeners if one != self._on_output]
         for closing in (self._registry, self._tail):
             if closing is not None:
                 closing.close()

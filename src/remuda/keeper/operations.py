@@ -9,7 +9,7 @@ from typing import Any
 
 from remuda._version import __version__
 from remuda.duration import check_seconds
-from remuda.errors import InvalidOptions
+from remuda.errors import InvalidOptions, NotSafe
 from remuda.terminal.screen import Screen
 from remuda.untrusted import one_line
 
@@ -18,6 +18,7 @@ from .cleanliness import Cleanliness
 from .delivery import Delivery
 from .server import Operation, Peer
 from .session import HookSubscription, Session
+from .sleeper import Sleeper
 
 _ARGV_CHARACTERS = 16_384
 _HOW_CHARACTERS = 200
@@ -53,10 +54,10 @@ def describe(session: Session, clients: int, degraded: list[str]) -> dict[str, A
         "agent": spec.agent,
         "argv": shortened(spec.argv),
         "cwd": spec.cwd,
-        "pid": session.child.pid,
+        "pid": 0 if session.is_asleep else session.child.pid,
         "keeper_pid": os.getpid(),
-        "alive": not exited.done(),
-        "exit_code": exited.result() if exited.done() else None,
+        "alive": session.is_asleep or not exited.done(),
+        "exit_code": exited.result() if exited.done() and not session.is_asleep else None,
         "started_at": round(session.started_at, 3),
         "uptime": round(time.time() - session.started_at, 3),
         "idle": round(session.now() - session.child.last_read, 3),
@@ -115,7 +116,7 @@ def make_operations(
         document = {**describe(peer.session, peer.server.watcher_count, degraded()), **more_status()}
         if args.get("explain"):
             document["votes"] = peer.session.evidence.explain(peer.session.now())
-        return document
+        return peer.in_known_words(document)
 
     def screen(peer: Peer, args: dict[str, Any]) -> dict[str, Any]:
         shown = peer.session.screen
@@ -166,6 +167,27 @@ def make_operations(
         "parcel": _parcel,
         **more,
     }
+
+
+# ── sleep ──
+
+
+def make_sleep_operations(sleeper: Sleeper | None, why_never: str) -> dict[str, Operation]:
+    def sleep(peer: Peer, _args: dict[str, Any]) -> dict[str, Any]:
+        peer.require_typist()
+        if sleeper is None:
+            raise NotSafe(f"session '{peer.session.spec.name}' cannot sleep: {why_never}")
+        sleeper.sleep_now()
+        return peer.session.state_document()
+
+    def wake(peer: Peer, _args: dict[str, Any]) -> dict[str, Any]:
+        """Begin to wake it. Its state says how that ends."""
+        peer.require_typist()
+        if sleeper is not None:
+            sleeper.rouse()
+        return peer.session.state_document()
+
+    return {"sleep": sleep, "wake": wake}
 
 
 # ── messages, carry-over and permission requests ──

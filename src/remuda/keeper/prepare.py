@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from remuda.agents import find_agent
 from remuda.agents.base import Agent
 from remuda.agents.prompting import PromptProtocol
-from remuda.errors import InputError, RemudaError, SpawnFailed
+from remuda.errors import RemudaError, SpawnFailed
 from remuda.inbox.consumer import Consumer, Leased
 from remuda.inbox.journal import Inbox, translated_errors
 from remuda.inbox.stop_hook import InboxError
@@ -25,6 +25,7 @@ from remuda.paths import SessionPaths, accounts_folder, private_folder
 from remuda.proctree import adopt_orphans
 from remuda.terminal.asciicast import Recorder
 from remuda.turns.account import Account
+from remuda.turns.argument import lease_argument
 from remuda.turns.holds import Holds, holds_file
 from remuda.turns.turn import Turn
 
@@ -74,7 +75,12 @@ class Mailbox:
                 return None
             if self._is_held and self.holds.reason(conversation.get("session_id"), time.time()):
                 return None
-            return self._lease_argument()
+            found = lease_argument(self.consumer, self.prompts)
+            if found is None:
+                return None
+            leased, turn, argument = found
+            self.first = leased, turn
+            return argument
         except (RemudaError, InboxError, OSError) as error:
             log.warning("no first message: %s", error)
             return None
@@ -94,25 +100,6 @@ class Mailbox:
         if leased is None or carried is None:
             raise SpawnFailed("the prompt that the agent was started with is not in its inbox")
         self.first = leased, Turn(leased.text, carried, self.prompts, command=leased.command)
-
-    def _lease_argument(self) -> str | None:
-        entry = self.consumer.peek()
-        if entry is None or not self._fits(entry):
-            return None
-        leased = self.consumer.lease("argument")
-        if leased is None:
-            return None
-        carried = self.prompts.argument(leased.text, command=leased.command)
-        assert carried is not None
-        self.first = leased, Turn(leased.text, carried, self.prompts, command=leased.command)
-        return carried.data.decode()
-
-    def _fits(self, entry: Leased) -> bool:
-        try:
-            self.prompts.check(entry.text, command=entry.command, literal=entry.literal)
-        except InputError:  # reported when its turn comes
-            return False
-        return self.prompts.argument(entry.text, command=entry.command) is not None
 
 
 # ── the program ──

@@ -52,6 +52,8 @@ class SessionRecord:
     """Whether it ran for a while (`restart.SETTLED_AFTER`). Known only of a session that may be restarted."""
     killed: bool = False
     """Whether a user asked for its end: it is not restarted. Saved before anything is ended."""
+    asleep: bool = False
+    """Whether its agent was ended until it is needed. The session itself goes on."""
     ended_at: float | None = None
     exit_code: int | None = None
     end_reason: str | None = None

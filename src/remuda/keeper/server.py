@@ -37,6 +37,9 @@ _SHORT_READ_BYTES = 448
 _LINGER = 5.0
 _LINGER_LIMIT = 60.0
 
+# How a client calls itself that does not know the state `asleep`.
+_BEFORE_SLEEP = ("remuda 0.1.", "remuda 0.2.")
+
 Operation = Callable[["Peer", dict[str, Any]], dict[str, Any]]
 
 
@@ -308,10 +311,17 @@ class Peer:
         """Pass an event on, to a peer that knows events."""
         if self.connection.hello is None or self.server.exit_code is not None:
             return
-        self.outlet.send(self.connection.event(document))
+        self.outlet.send(self.connection.event(self.in_known_words(document)))
         if document["event"] == "resized" and self.outlet.subscribed:
             # Reflow depends on history, which a painted copy does not have: it is painted again.
             self.outlet.repaint()
+
+    def in_known_words(self, document: dict[str, Any]) -> dict[str, Any]:
+        """Return a document with a state that the peer knows. Before 0.3, `wait` only ends at `idle`."""
+        hello = self.connection.hello
+        if document.get("state") != "asleep" or hello is None or not hello.client.startswith(_BEFORE_SLEEP):
+            return document
+        return {**document, "state": "idle"}
 
     def watch(
         self, *, tools: bool = False, agent_events: bool = False, hooks: HookSubscription | None = None

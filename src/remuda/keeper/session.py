@@ -11,11 +11,11 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remuda.agents.state import Evidence, Source, State, Vote
-from remuda.agents.timing import Classifier
+from remuda.agents.timing import Classifier, make_classifier
 from remuda.paths import SessionPaths
 from remuda.terminal.asciicast import Recorder
 from remuda.terminal.history_format import Ring, plain_text
@@ -72,6 +72,17 @@ class Session:
         self.history_file: History | None = None
         self.on_kill: Callable[[], None] | None = None
         """Called when a user asks for the end, before anything is ended."""
+        self.on_exit: Callable[[int], Awaitable[bool]] | None = None
+        """Called when the program has ended by itself. Returns whether another one runs in its place."""
+        self.on_tell: Listener | None = None
+        """Called with each event for clients, except tools and agent events."""
+        self.end_asked = asyncio.Event()
+        """Set when the session is to end."""
+        self.is_silent = False
+        """Whether output is dropped: the last screen of a session that falls asleep stays."""
+        self.wake_error = ""
+        """Why a session that is asleep could not be woken."""
+        self._restart_bytes = b""
         self.came_up = False
         """Whether it was ever in a state after `starting`."""
         self._classifier = classifier
@@ -111,6 +122,10 @@ class Session:
 
     def _took(self, data: bytes) -> bool:
         """Pass output on. Returns whether it was an echo, which the session itself processes `afterwards`."""
+        if self.is_silent:
+            return False
+        if self._restart_bytes:
+            data, self._restart_bytes = self._restart_bytes + data, b""
         if self._outlets:
             # A program that sends a sequence may wait for an answer.
             if len(data) < SHORT_BYTES and b"\x1b" not in data:
@@ -228,12 +243,13 @@ class Session:
             "since": round(time.time() - (self.now() - verdict.since), 3),
             "age": round(self.now() - verdict.since, 3),
             "dissent": [vote.source.label for vote in self.evidence.dissent()],
+            **({"wake_error": one_line(self.wake_error)} if self.wake_error else {}),
         }
 
     def status(self) -> Status:
         """Heimdall's short answer."""
         verdict, now = self.evidence.verdict, self.now()
-        alive = not self.child.exited.done()
+        alive = self.is_asleep or not self.child.exited.done()
         idle_ms = int((now - self.child.last_read) * 1000)
         if self.spec.classifier == "none" and self.spec.agent in _PLAIN:
             return Status(self.child.pid, idle_ms, alive, 0x00, 0)
@@ -276,6 +292,8 @@ class Session:
         self._hook_listeners.pop(listener, None)
 
     def tell(self, document: dict[str, Any]) -> None:
+        if self.on_tell is not None:
+            self.on_tell(document)
         for listener in list(self._listeners):
             listener(document)
 
@@ -397,6 +415,34 @@ class Session:
         log.info("resized to %dx%d", *after)
         self.tell(self.size_document())
 
+    # ── sleep ──
+
+    @property
+    def is_asleep(self) -> bool:
+        return self.evidence.verdict.state is State.ASLEEP
+
+    def become(self, state: State, detail: str) -> None:
+        """Begin with new evidence: that of a process that has ended does not count for the next one."""
+        if self._timing_timer is not None:
+            self._timing_timer.cancel()
+            self._timing_timer = None
+        log.info("%s -> %s (%s)", self.evidence.verdict.state, state, detail)
+        self.evidence = Evidence.of_process(state, self.now(), detail)
+        self.tell({"event": "state", **self.state_document()})
+
+    def begin_again(self, pty: Pty, screen_setup: bytes) -> None:
+        """Go on with a new program. Modes that the one before set end with its first output."""
+        self.child.close()
+        self.child = Child(pty, self._took, kill_group=self.spec.kill_group)
+        self.keyboard.connect(self.child)
+        self._classifier = make_classifier(
+            self.spec.classifier, self.spec.idle_threshold_ms, self.spec.debounce_ms
+        )
+        self._guess_from = self.now() + _BEFORE_GUESSING
+        self.came_up, self.is_silent, self.wake_error = False, False, ""
+        self._title, self._restart_bytes = "", b"\x1bc\x1b]0;\x07" + screen_setup
+        self.become(State.STARTING, "woken")
+
     # ── the end ──
 
     def kill(self, grace: float | None = None, reason: str = KILLED) -> None:
@@ -404,6 +450,7 @@ class Session:
         grace = self.spec.kill_grace if grace is None else grace
         if reason == KILLED and self.on_kill is not None:
             self.on_kill()
+        self.end_asked.set()
         if self._ending is None:
             self.end_reason = reason
             self._ending = self._loop.create_task(self.child.end(grace))
@@ -413,12 +460,15 @@ class Session:
     @property
     def is_ending(self) -> bool:
         """Whether its program has ended, or was asked to."""
-        return self._ending is not None or self.child.exited.done()
+        return self._ending is not None or (self.child.exited.done() and not self.is_asleep)
 
     async def ended(self) -> int:
         """Return the exit code when the program is gone and all its output has been passed on."""
-        code = await asyncio.shield(self.child.exited)
-        await self.child.drained()
+        while True:
+            code = await asyncio.shield(self.child.exited)
+            await self.child.drained()
+            if self._ending is not None or self.on_exit is None or not await self.on_exit(code):
+                break
         self.tell(self._last_words(code))
         if self._ending is None and self.child.died_of is not None and self.spec.agent not in _PLAIN:
             # The tools of a killed agent would run on, and nothing would stop them.

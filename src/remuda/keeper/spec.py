@@ -42,7 +42,7 @@ _MOST = {
 _RESUMED = (
     *("classifier", "idle_threshold_ms", "debounce_ms", "scrollback_bytes", "history_bytes", "kill_group"),
     *("log_file", "log_level", "log_filter", "on_orphan", "trust", "turn_timeout", "draft_patience"),
-    "restart",
+    *("restart", "sleep_after"),
     *("key", "started_by", "depth"),
 )
 ON_ORPHAN: tuple[OnOrphan, ...] = ("retry", "deadletter", "drop")
@@ -87,6 +87,8 @@ class SessionSpec:
     """Do not start it if a user has ended the session of this name."""
     restart: str = "never"
     """When to start it again after its end: see `keeper/restart`."""
+    sleep_after: float = 0.0
+    """Seconds after which the agent of an idle session is ended until it is needed; 0 for never."""
     trust: bool = False
     """Answer yes if the agent asks whether the folder is trusted."""
     forget_trust: bool = False
@@ -163,7 +165,7 @@ class SessionSpec:
             raise InvalidOptions(f"history_bytes must be 0 or at least {LEAST_HISTORY_BYTES}")
 
     def _check_times_and_choices(self) -> None:
-        for name in ("kill_grace", "turn_timeout", "draft_patience", "stop_timeout"):
+        for name in ("kill_grace", "turn_timeout", "draft_patience", "stop_timeout", "sleep_after"):
             if check_seconds(name, getattr(self, name)) != getattr(self, name):
                 raise InvalidOptions(f"{name} must be at most {LONGEST:.0f} seconds")
         for name, known in (("on_orphan", ON_ORPHAN), ("restart", RESTART)):

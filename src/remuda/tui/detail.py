@@ -29,6 +29,7 @@ COLOURS = {
     "tool_use": "cyan",
     "active": "cyan",
     "starting": "blue",
+    "asleep": "blue",
     "waiting_permission": "yellow",
     "waiting_answer": "yellow",
     "limited": "red",

@@ -44,6 +44,10 @@ class Approach:
         self._wait = wait
         self._caller = caller
         self._holds = holds
+        self.restarted()
+
+    def restarted(self) -> None:
+        """Begin again: the agent runs in a new process."""
         self._trust_seen = False
         self._trust_marked = False
         self.begun = False

@@ -38,13 +38,14 @@ from remuda.tasks import TaskSet
 
 from .account import Account
 from .approach import Approach
+from .argument import lease_argument
 from .following import InFlight
 from .holds import Holds
 from .interruption import AGAIN_INTERVAL, Interruption
 from .message_policy import MessageAction, MessageDecision, Rules, decide, decide_once, decide_unwanted
 from .readiness import Readiness, Step
 from .turn import End, Fact, Outcome, Turn, stop_document
-from .turn_terminal import Caller, TurnTerminal
+from .turn_terminal import Caller, TurnTerminal, Waker
 
 log = logging.getLogger("remuda.turns")
 
@@ -69,8 +70,12 @@ class Driver:
         rules: Rules,
         caller: Caller | None = None,
         holds: Holds | None = None,
+        waker: Waker | None = None,
     ) -> None:
-        """`caller` is required if the transport of `prompts` is `call`."""
+        """`caller` is required if the transport of `prompts` is `call`.
+
+        Without a `waker` the session is never asleep.
+        """
         self._terminal = terminal
         self._prompts = prompts
         self._consumer = consumer
@@ -79,6 +84,9 @@ class Driver:
         transport = prompts.transport
         self._paste: PasteTransport | None = transport if transport.kind == "paste" else None
         self._caller = caller
+        self._waker = waker
+        self._woken = False
+        """Whether the session was woken for the next message."""
         assert (self._paste is None) is (caller is not None)
         self._approach = Approach(terminal, prompts, account, rules, self._wait, caller, holds)
         self._unheard: list[AgentEvent] | None = None
@@ -234,6 +242,27 @@ class Driver:
         found = self._approach.readiness()
         return None if found.step is Step.TYPE else found.reason
 
+    @property
+    def waits(self) -> str:
+        """Say which message the agent must stay for; empty if none waits."""
+        if self._in_flight is not None:
+            return "a message is in flight"
+        # Unknown counts as one. A message that is due later wakes the session then.
+        is_empty = self._ahead is not None and not self._ahead.ready
+        return "" if is_empty else self.held or "a message waits"
+
+    def restarted(self) -> None:
+        """Note that the agent runs in a new process, which has seen nothing yet."""
+        self._approach.restarted()
+        self._running, self._limited = frozenset(), False
+        self._changed.set()
+
+    def not_woken(self, why: str) -> None:
+        """Put back the message that the agent was started with: it ended before it was ready."""
+        if self._in_flight is not None:
+            self._in_flight.turn.end(Outcome(End.UNSTARTED, why, submitted=False))
+        self._changed.set()
+
     def document(self) -> dict[str, Any]:
         flight = self._in_flight
         return {"held": self.held or None, "in_flight": None if flight is None else flight.document()}
@@ -328,7 +357,9 @@ class Driver:
         """Hand over the next message that is due. Returns whether there was one."""
         self._ahead = None
         transport = self._prompts.transport.kind
-        leased = await self._do(self._consumer.lease, transport, **self._conversation("transcript_bytes"))
+        facts = self._conversation("transcript_bytes") | ({"woken": True} if self._woken else {})
+        leased = await self._do(self._consumer.lease, transport, **facts)
+        self._woken = False
         if leased is not None:
             await self._hand_over(leased)
         return leased is not None
@@ -354,6 +385,9 @@ class Driver:
 
     async def _make_ready(self, ready: Readiness) -> None:
         self.held = ready.reason
+        if ready.step is Step.WAKE and self._waker is not None:
+            await self._wake(self._waker)
+            return
         if not self._approach.begun and self._approach.trust_choice() is not None:
             self.held = (
                 "the agent asks whether this folder is trusted: attach and answer, or start with --trust"
@@ -367,6 +401,32 @@ class Driver:
         waits = [ready.look_again, None if expires is None else max(1.0, expires - time.time())]
         until = min((one for one in waits if one is not None), default=None)
         await self._wait(until if until is None else min(until, _CLOCK_INTERVAL))
+
+    async def _wake(self, waker: Waker) -> None:
+        """Wake the session for the next message, which becomes an argument of its agent if it can."""
+        pause = waker.pause()
+        if pause != 0:
+            self.held = f"the session could not be woken: {waker.error}"
+            await self._wait(pause)
+            return
+        self.held, self._ahead = "the session is being woken", None
+        facts = {**self._conversation("transcript_bytes"), "woken": True}
+        found = (
+            await self._do(lease_argument, self._consumer, self._prompts, **facts)
+            if waker.takes_argument
+            else None
+        )
+        if found is not None:
+            self._follow(found[0], found[1], as_argument=True)  # before its first report
+        try:
+            await waker.wake(None if found is None else found[2])
+        except RemudaError as error:
+            self._in_flight = None
+            if found is not None:
+                why = f"the session could not be woken: {error}"
+                await self._do(self._consumer.put_back, found[0], why)
+            return
+        self._woken = found is None
 
     async def _hand_over(self, leased: Leased) -> None:
         if leased.id in self._unwanted:
@@ -474,6 +534,8 @@ class Driver:
     async def _to_its_end(self, flight: InFlight) -> None:
         outcome = await flight.to_its_end()
         self._in_flight = None
+        if outcome.end is End.UNSTARTED and (past := await self._past(flight.leased)).submitted:
+            outcome = past_outcome(past, flight.leased, outcome.text)
         await self._settle(flight.leased, outcome, unwanted=flight.unwanted)
         self._ahead = None
 
@@ -542,13 +604,16 @@ class Driver:
             await self._settle(orphan, past_outcome(past, orphan, "its session died"))
 
     async def _recover_one(self, leased: Leased, how: str) -> None:
-        past = await self._do(self._terminal.past, leased.text, leased.leased_at, leased.facts)
+        past = await self._past(leased)
         is_known = past.submitted or leased.submitted
         if self._caller is not None and not is_known and not self._rules.once:
             # Its server is gone and never answered whether it took the prompt. The next server is searched.
             log.warning("message %s is left to recovery: %s before it was submitted", leased.id, how)
             return
         await self._settle(leased, past_outcome(past, leased, how))
+
+    async def _past(self, leased: Leased) -> Past:
+        return await self._do(self._terminal.past, leased.text, leased.leased_at, leased.facts)
 
     async def close(self, how: str) -> None:
         """Stop, because the session has ended. Settle the message in flight by its transcript."""

@@ -7,6 +7,7 @@
 | rate limited, overloaded | given back with a delay, for the complete account; counts as no attempt |
 | another API error | given back with a growing delay |
 | interrupted by a human | dead letter: the user decides whether to try it again |
+| the agent did not start with it | put back; counts as no attempt |
 | met a draft, died before it was submitted, or its call was lost | handed over again |
 | taken back, before it was handed over | dropped |
 | taken back, and would be tried again | dead letter, or dropped if it was never submitted |
@@ -95,6 +96,8 @@ def decide(outcome: Outcome, attempt: int, on_orphan: OnOrphan, jitter: float) -
         return _failed(outcome, attempt, jitter)
     if outcome.end is End.MIXED:
         return MessageDecision(MessageAction.NACK, outcome.text, FIRST_DELAY)
+    if outcome.end is End.UNSTARTED:
+        return MessageDecision(MessageAction.NACK, outcome.text, counts=False)
     if outcome.end in (End.DIED, End.LOST) and not outcome.submitted:
         return MessageDecision(MessageAction.NACK, outcome.text)
     if outcome.end in (End.DIED, End.TIMEOUT):

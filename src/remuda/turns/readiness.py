@@ -25,6 +25,7 @@ _HOLD_INTERVAL = 1.0
 class Step(StrEnum):
     TYPE = "type"
     STASH = "stash"
+    WAKE = "wake"
     WAIT = "wait"
 
 
@@ -61,6 +62,8 @@ class Readiness:
 
 
 def readiness(look: Look) -> Readiness:
+    if look.state is State.ASLEEP:
+        return _outside(look) or Readiness(Step.WAKE, "the session is asleep")
     if look.composer is None:
         return Readiness(Step.WAIT, "the session has no screen model: its composer cannot be seen")
     if not look.connected:
@@ -73,11 +76,16 @@ def readiness(look: Look) -> Readiness:
         return Readiness(Step.WAIT, f"not all sources report {look.state} yet")
     if look.composer.kind is ComposerKind.ABSENT:
         return Readiness(Step.WAIT, "the screen shows no composer")
+    return _outside(look) or _between_keys(look)
+
+
+def _outside(look: Look) -> Readiness | None:
+    """Decide by what is not of this session: no message may go to the agent now, whatever it does."""
     if look.hold:
         return Readiness(Step.WAIT, look.hold, _HOLD_INTERVAL)
     if look.limited_for > 0:
         return Readiness(Step.WAIT, "the account has reached its rate limit", look.limited_for)
-    return _between_keys(look)
+    return None
 
 
 def _between_keys(look: Look) -> Readiness:

@@ -63,6 +63,8 @@ class End(StrEnum):
     """A draft was in the composer with the prompt. The agent got neither."""
     LOST = "lost"
     """The call got no answer, and the agent's conversation does not have the prompt."""
+    UNSTARTED = "unstarted"
+    """The agent that was started with the prompt ended before it was ready."""
     DIED = "died"
     TIMEOUT = "timeout"
 

@@ -25,6 +25,27 @@ class Caller(Protocol):
         """Ask the agent to stop this turn, or the one that runs. Its reports say whether it did."""
 
 
+class Waker(Protocol):
+    """Starts the agent of a session that is asleep."""
+
+    def pause(self) -> float | None:
+        """Return how many seconds to wait before the next try; None after too many that failed."""
+
+    @property
+    def error(self) -> str:
+        """Why the last try failed; empty if it did not."""
+
+    @property
+    def takes_argument(self) -> bool:
+        """Whether the agent can be started with a prompt."""
+
+    async def wake(self, prompt: str | None = None) -> None:
+        """Start the agent with its conversation, and with `prompt` as an argument.
+
+        Returns when its process runs. Raises why it cannot run: then nothing has got the prompt.
+        """
+
+
 class TurnTerminal(Protocol):
     """One session. Everything but `past` answers at once."""
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from remuda.agents.state import RESTING, WAITING, WORKING, Evidence, Source, State, Vote
 
 BETTER = [source for source in Source if source not in (Source.PROCESS, Source.TIMING)]
-LIVING = [state for state in State if state not in (State.DEAD, State.STARTING)]
+LIVING = [state for state in State if state not in (State.DEAD, State.STARTING, State.ASLEEP)]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def serve(answer: Callable[[dict[str, Any]], Answer | Held], steps: Callable[[in
     async def run() -> None:
         listener = socket.create_server(("127.0.0.1", 0))
         server = HookServer(answer, listener, "t")
-        await server.open()
+        server.open()
         try:
             async with asyncio.timeout(PATIENCE):
                 await steps(listener.getsockname()[1])

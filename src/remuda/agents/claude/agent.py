@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from .headless import ClaudeHeadless
     from .observer import ClaudeObserver
+    from .resumption import ClaudeResumption
     from .self_test import ClaudeSelfTest
     from .setup.claude_setup import ClaudeSetup
     from .trust import ClaudeTrust
@@ -98,6 +99,11 @@ class ClaudeAgent:
         from .trust import ClaudeTrust
 
         return ClaudeTrust(env, cwd) if env.get("HOME") or env.get("CLAUDE_CONFIG_DIR") else None
+
+    def resumption(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> ClaudeResumption:
+        from .resumption import ClaudeResumption
+
+        return ClaudeResumption(argv, env, cwd, len(self.default_argv))
 
     def setup(self) -> ClaudeSetup | None:
         from .setup.claude_setup import ClaudeSetup

@@ -48,6 +48,10 @@ _OF_ANOTHER = re.compile(r".* needs your input(: .*)?", re.DOTALL)
 
 Payload = Mapping[str, Any]
 
+_SOMETHING, _SHELL = "something in the background", "a shell in the background"
+IN_BACKGROUND = (_SOMETHING, _SHELL)
+"""Effects that end by themselves. All others last as long as the process."""
+
 
 def read_hook(payload: Payload, env: Mapping[str, str] | None = None, at: float = 0.0) -> Report:
     """Report what a hook's payload says.
@@ -253,9 +257,9 @@ def _carry_over(name: str, payload: Payload) -> Iterator[str]:
     if what := _lasting_tools().get(tool):
         yield f"{what} ({tool})"
     if payload.get("background_tasks") or response.get("isAsync") or response.get("backgroundTaskId"):
-        yield "something in the background"
+        yield _SOMETHING
     elif tool == "Bash" and call.get("run_in_background"):
-        yield "a shell in the background"
+        yield _SHELL
     if payload.get("session_crons"):
         yield "a scheduled prompt"
 

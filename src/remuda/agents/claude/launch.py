@@ -66,7 +66,10 @@ def prepare(context: LaunchContext, program_words: int = 1) -> Launch:
     settings, arguments = take_settings(arguments, context.cwd)
     overlay = context.scratch / "settings.json"
     added = ["--settings", str(overlay)]
-    if not _permission_mode_chosen(arguments, settings, context):
+    if context.permission_mode:
+        arguments = without_flags(arguments, ("--permission-mode",))
+        added += ["--permission-mode", context.permission_mode]
+    elif not _permission_mode_chosen(arguments, settings, context):
         added += ["--permission-mode", MANUAL_MODE]
     transcript = find_transcript(context.env, context.conversation)
     if transcript is not None and has_messages(transcript):
@@ -205,9 +208,16 @@ def accept_bypass(flags: Sequence[str], env: Mapping[str, str], cwd: Path) -> li
     `claude -p` does not ask it, and here no human could answer.
     """
     settings, rest = take_settings(list(flags), cwd)
-    if not _wants_bypass(rest, [settings, *user_settings(env, cwd)]):
+    if not wants_bypass(rest, settings, env, cwd):
         return list(flags)
     return [*rest, "--settings", json.dumps({**settings, _NO_DISCLAIMER: True})]
+
+
+def wants_bypass(
+    arguments: Sequence[str], settings: Mapping[str, Any], env: Mapping[str, str], cwd: Path
+) -> bool:
+    """Return whether arguments or settings ask for no permission checks."""
+    return _wants_bypass(arguments, [settings, *user_settings(env, cwd)])
 
 
 def _wants_bypass(flags: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> bool:

@@ -137,6 +137,32 @@ def _faint_after(parameters: list[bytes], faint: bool) -> bool:
     return faint
 
 
+# ── the permission mode ──
+
+_MODES = {
+    "manual mode on": "default",
+    "plan mode on": "plan",
+    "accept edits on": "acceptEdits",
+    "auto mode on": "auto",
+    "don't ask on": "dontAsk",
+    "bypass permissions on": "bypassPermissions",
+}
+_DEFAULT_FOOTER = "? for shortcuts"
+
+
+def read_mode(lines: Sequence[str]) -> str | None:
+    """Return the permission mode in the footer below the composer; None if it is not shown.
+
+    Versions before 2.1.200 show no words for the default mode.
+    """
+    rules = [y for y, line in enumerate(lines) if line.startswith(_RULE)]
+    footer = " ".join(lines[rules[-1] + 1 :]).replace("’", "'") if rules else ""
+    found = {mode for words, mode in _MODES.items() if words in footer}
+    if not found and _DEFAULT_FOOTER in footer:
+        return "default"
+    return found.pop() if len(found) == 1 else None
+
+
 # ── the trust dialog ──
 
 _ROW = re.compile(r"^[\s│|]*([❯>])?\s*(?:\[?\d+[.)\]]\s*)?((yes|no)\b[^│|]*?)[\s│|]*$", re.IGNORECASE)

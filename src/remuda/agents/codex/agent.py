@@ -57,6 +57,9 @@ class CodexAgent(PlainAgent):
         """Return that every stop is final: the server says so after all hooks have run."""
         return lambda: True
 
+    def resumption(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> None:
+        """Return None: model and mode of its app-server are not proven to come back."""
+
     def observer(self, pid: int, env: Mapping[str, str], *, has_screen: bool) -> EventObserver:  # type: ignore[override]
         from remuda.agents.observer import EventObserver
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.agents.base import HookChannel, Launch, LaunchContext
@@ -59,6 +60,9 @@ class CopilotAgent(PlainAgent):
         from .launch import prepare
 
         return prepare(context)
+
+    def resumption(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> None:
+        """Return None: nothing reports its mode and its model, so they could not be brought back."""
 
     def setup(self) -> AgentSetup | None:  # type: ignore[override]
         from .setup import CopilotSetup

@@ -55,6 +55,9 @@ class OpencodeAgent(PlainAgent):
     def last_word(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> Callable[[], bool]:
         return lambda: True
 
+    def resumption(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> None:
+        """Return None: model and mode of its server are not proven to come back."""
+
     def observer(self, pid: int, env: Mapping[str, str], *, has_screen: bool) -> EventObserver:  # type: ignore[override]
         from remuda.agents.observer import EventObserver
 

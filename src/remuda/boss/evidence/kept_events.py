@@ -11,7 +11,7 @@ from typing import Any
 
 from remuda.agents import DEFAULT_AGENT, PLAIN_AGENTS, find_permissions
 from remuda.agents.sources import ReadFile
-from remuda.agents.state import RESTING, WAITING, WORKING
+from remuda.agents.state import AT_REST, WAITING, WORKING
 from remuda.agents.state import State as Seen
 from remuda.untrusted import finite
 
@@ -97,6 +97,8 @@ def state_events(
     if silent or (hooked and source is Source.HOOK) or (asked and kind is EventKind.ASKED):
         kind, more = EventKind.SEEN, {}
     detail = str(state.get("detail") or "")
+    if seen == Seen.ASLEEP and state.get("wake_error"):
+        kind, detail = EventKind.FAILED, str(state["wake_error"])
     if kind in (EventKind.FAILED, EventKind.LIMITED):
         more = {"message": detail}
     elif kind is EventKind.ASKED and detail:
@@ -109,7 +111,7 @@ def state_events(
 
 _KINDS: dict[str, tuple[EventKind, Mapping[str, Any]]] = {
     **{str(state): (EventKind.WORKING, {}) for state in WORKING},
-    **{str(state): (EventKind.STOPPED, {}) for state in RESTING},
+    **{str(state): (EventKind.STOPPED, {}) for state in AT_REST},
     **{str(state): (EventKind.ASKED, {"reason": "permission"}) for state in WAITING},
     Seen.WAITING_ANSWER: (EventKind.ASKED, {"reason": "question"}),
     Seen.INTERRUPTED: (EventKind.INTERRUPTED, {}),
