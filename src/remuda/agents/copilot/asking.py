@@ -14,7 +14,7 @@ from remuda.errors import InvalidOptions
 from remuda.untrusted import LONGEST_NAME, as_object
 
 _NAMES = {"shell": "bash", "askuserquestion": "ask_user", "write": "edit"}
-_QUESTION = "ask_user"
+QUESTION = "ask_user"
 _PATHS = ("path", "paths", "file_path", "fileName", "possiblePaths", "cwd", "directory")
 
 
@@ -36,7 +36,7 @@ class CopilotPermissions:
     quiet_tools: frozenset[str] = frozenset({"view", "grep", "glob", "read"})
 
     def reason(self, tool: str) -> str:
-        return "question" if tool == _QUESTION else "permission"
+        return "question" if tool == QUESTION else "permission"
 
     def facts(self, tool: str, given: object, read: ReadFile | None = None) -> dict[str, Any]:
         fields = as_object(given)
@@ -48,6 +48,14 @@ class CopilotPermissions:
             ),
             "",
         )
+        if tool == QUESTION:  # no hook can answer it (1.0.102)
+            return {
+                "reason": "question",
+                "tool": tool,
+                "input": given,
+                "message": about or str(fields.get("question") or "a question"),
+                "at_terminal": True,
+            }
         return {
             "reason": self.reason(tool),
             "tool": tool,

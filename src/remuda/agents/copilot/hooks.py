@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from remuda.agents.attention import agent_pid, pane_facts
 from remuda.agents.events import (
     AgentEvent,
     ConversationEnded,
@@ -50,19 +51,9 @@ def read_hook(payload: Payload, env: Mapping[str, str] | None = None) -> Report:
         events=tuple(read(payload)) if read is not None else (),
         session_id=session_id,
         conversation=conversation,
-        facts=_place(env or {}),
+        pid=agent_pid(env or {}),
+        facts=pane_facts(env or {}),
     )
-
-
-def _place(env: Mapping[str, str]) -> dict[str, Any]:
-    facts: dict[str, Any] = {}
-    if pane := env.get("TMUX_PANE"):
-        facts["pane"] = pane
-        if tmux := env.get("TMUX", "").partition(",")[0]:
-            facts["tmux"] = tmux
-    if session := env.get("REMUDA_SESSION"):
-        facts["name"] = session
-    return facts
 
 
 def _session_start(payload: Payload) -> Iterator[AgentEvent]:
