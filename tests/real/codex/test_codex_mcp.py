@@ -31,6 +31,7 @@ def test_codex_lists_and_starts_our_server(codex: RealCodex, home: Path, model: 
 
     with server_in(home, "codex", env, codex.home / ".codex" / "config.toml"):
         assert "remuda" in run("mcp", "list")
-        run("exec", "--json", "hello")
+        # Without `required` codex does not wait for a server before its first request.
+        run("exec", "-c", "mcp_servers.remuda.required=true", "--json", "hello")
         assert offered(model) == set(TOOLS)
     assert "remuda" not in run("mcp", "list")

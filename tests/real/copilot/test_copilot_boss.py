@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from remuda.testing.real_cli.copilot import RealCopilot
 from support.boss import RunningBoss
 from support.commands import Commands
-from support.copilot import CopilotCli, shell
+from support.copilot import shell
 from support.keeper import until
 
 pytestmark = pytest.mark.real
@@ -18,7 +19,7 @@ _SOURCES = ("remuda.boss.evidence.spool:Spool", "remuda.boss.evidence.reconcile:
 
 
 @pytest.fixture
-def boss(home: Path, copilot: CopilotCli, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningBoss]:
+def boss(home: Path, copilot: RealCopilot, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningBoss]:
     monkeypatch.setenv("COPILOT_HOME", str(copilot.home / ".copilot"))
     one = RunningBoss(home, _SOURCES)
     yield one
@@ -26,11 +27,11 @@ def boss(home: Path, copilot: CopilotCli, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def test_queue_stop_and_permission_of_a_session_without_a_keeper(
-    copilot: CopilotCli, home: Path, boss: RunningBoss
+    copilot: RealCopilot, home: Path, boss: RunningBoss
 ) -> None:
     commands = Commands(home)
     hooks = copilot.home / ".copilot" / "hooks" / "remuda.json"
-    commands("hooks", "install", "--boss", "--yes")
+    commands("hooks", "install", "--boss", "--agent", "copilot", "--yes")
     assert hooks.exists()
     boss.start()
 

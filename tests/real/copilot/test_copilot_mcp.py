@@ -9,6 +9,7 @@ import pytest
 
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli.copilot import RealCopilot
+from support.keeper import until
 from support.mcp_setup import TOOLS, offered, server_in
 
 pytestmark = pytest.mark.real
@@ -32,6 +33,11 @@ def test_copilot_lists_and_starts_our_server(copilot: RealCopilot, home: Path, m
 
     with server_in(home, "copilot", env, copilot.home / ".copilot" / "mcp-config.json"):
         assert "remuda" in run("mcp", "list")
-        run("-p", "hello", "--output-format", "json")
-        assert offered(model) == set(TOOLS)
+
+        def has_tools() -> bool:
+            """copilot does not wait long for a server before its first request."""
+            run("-p", "hello", "--output-format", "json")
+            return offered(model) == set(TOOLS)
+
+        until(has_tools, "our tools in a request")
     assert "remuda" not in run("mcp", "list")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -31,7 +32,11 @@ def test_opencode_lists_and_starts_our_server(opencode: Opencode, home: Path, mo
         )
         return done.stdout + done.stderr
 
-    with server_in(home, "opencode", env, opencode.home / ".config" / "opencode" / "opencode.json"):
+    config = opencode.home / ".config" / "opencode" / "opencode.json"
+    # opencode adds it where it is missing.
+    own = {"$schema": "https://opencode.ai/config.json", **json.loads(config.read_text())}
+    config.write_text(json.dumps(own))
+    with server_in(home, "opencode", env, config):
         listed = run("mcp", "list")
         assert "remuda" in listed
         assert "connected" in listed

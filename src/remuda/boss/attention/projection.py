@@ -40,6 +40,7 @@ _SHOWN = (
     "diff",
     "options",
     "suggestions",
+    "at_terminal",
     "permission_mode",
     "subagent",
     "waiting_for",
