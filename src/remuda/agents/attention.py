@@ -273,7 +273,7 @@ def _dialog_of(event: ToolStarted, describe: Describe | None) -> Facts:
     if not event.asks or describe is None:
         return {}
     facts = describe(event.tool, event.input)
-    dialog = {name: facts[name] for name in ("reason", "options", "message", "at_terminal") if name in facts}
+    dialog = {name: facts[name] for name in ("reason", "options", "message") if name in facts}
     return {"asks": dialog} if len(json.dumps(dialog)) <= _QUESTION_BYTES else {}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from remuda.agents.events import DialogReported
 from remuda.agents.sources import ReadFile
 from remuda.errors import InvalidOptions
 from remuda.untrusted import LONGEST_NAME, as_object
@@ -22,6 +23,12 @@ def tool_name(name: object) -> str:
     """Return the one name of a tool."""
     lower = str(name or "")[:LONGEST_NAME].lower()
     return _NAMES.get(lower, lower)
+
+
+def question_dialog(given: object) -> DialogReported:
+    """Return the dialog of a question. Its notification comes later, and does not have the question."""
+    asked = as_object(given)
+    return DialogReported("question", str(asked.get("message") or asked.get("question") or ""), QUESTION)
 
 
 def request_input(asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -48,14 +55,6 @@ class CopilotPermissions:
             ),
             "",
         )
-        if tool == QUESTION:  # no hook can answer it (1.0.102)
-            return {
-                "reason": "question",
-                "tool": tool,
-                "input": given,
-                "message": about or str(fields.get("question") or "a question"),
-                "at_terminal": True,
-            }
         return {
             "reason": self.reason(tool),
             "tool": tool,

@@ -28,7 +28,7 @@ from remuda.agents.state import Source
 from remuda.errors import InvalidOptions
 from remuda.untrusted import LONGEST_NAME, name_at
 
-from .asking import tool_name
+from .asking import QUESTION, question_dialog, tool_name
 
 Payload = Mapping[str, Any]
 _STARTS = {"new": "startup", "resume": "resume"}
@@ -70,7 +70,10 @@ def _prompt_submit(payload: Payload) -> Iterator[AgentEvent]:
 
 
 def _pre_tool_use(payload: Payload) -> Iterator[AgentEvent]:
-    yield ToolStarted(_tool(payload, "tool_name"), payload.get("tool_input"))
+    tool, given = _tool(payload, "tool_name"), payload.get("tool_input")
+    if tool == QUESTION:
+        yield question_dialog(given)
+    yield ToolStarted(tool, given)
 
 
 def _post_tool_use(payload: Payload) -> Iterator[AgentEvent]:
