@@ -19,7 +19,7 @@ from .settings_file import SettingsText
 NAME = "remuda"
 _MODULE = ["-P", "-m", "remuda", "mcp"]
 VARIABLES = ("REMUDA_SESSION", FOLDER_VARIABLE, "REMUDA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME")
-"""What the server needs of the agent's environment. An agent may pass only what it is told to."""
+"""What the server needs of the agent's environment. An agent may pass only what its configuration names."""
 
 
 def server_command() -> list[str]:

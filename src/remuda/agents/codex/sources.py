@@ -83,7 +83,7 @@ class CodexSources:
         )
 
     def _describe(self, tool: str, given: object) -> dict[str, Any]:
-        """Describe a request of a hook, which does not wait: codex would show no dialog meanwhile."""
+        """Describe a request of a hook, which does not wait: codex shows no dialog while a hook runs."""
         return self.permissions.facts(tool, given) | {"at_terminal": True}
 
     def registry_folder(self, env: Mapping[str, str], transcript: str | None = None) -> Path | None:

@@ -22,7 +22,10 @@ class RealCopilot(RealCli):
             for name, value in super()._environment(base_url).items()
             if not name.startswith(("ANTHROPIC", "CLAUDE", "DISABLE"))
         }
+        programs = self._made("bin")
+        (programs / "copilot").symlink_to(self.binary)
         return kept | {
+            "PATH": f"{programs}:{kept['PATH']}",
             "COPILOT_OFFLINE": "true",
             "COPILOT_AUTO_UPDATE": "false",
             "COPILOT_PROVIDER_TYPE": "anthropic",
