@@ -162,9 +162,10 @@ def command_of(pid: int) -> list[str]:
         return _asked_of_ps(pid, "command").split()
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return file.read(4096).decode(errors="replace").removesuffix("\0").split("\0")
+            text = file.read(4096).decode(errors="replace").removesuffix("\0")
     except OSError:
         return []
+    return text.split("\0") if text else []
 
 
 def folder_of(pid: int) -> str | None:

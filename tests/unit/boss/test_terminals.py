@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from remuda.agents.codex.sources import CodexTerminals
+from remuda.agents.codex.sources import CodexSources, CodexTerminals
+from remuda.boss.attention.model import Item
 from remuda.boss.evidence.terminals import OpenTerminal, choose_terminal
+from remuda.boss.service import BossService
+from remuda.errors import NotSafe
+from support.boss import with_service
 
 ONE = OpenTerminal(1, "/p", started_at=100.0)
 TWO = OpenTerminal(2, "/p", started_at=200.0)
@@ -63,3 +69,33 @@ def test_id_of_codex_has_the_time_of_its_conversation() -> None:
     assert terminals.began("x") is None
     assert terminals.folder_of(["codex", "-C", "/x"]) == "/x"
     assert terminals.folder_of(["codex"]) is None
+
+
+def test_request_for_the_terminal_alone_is_in_the_queue_and_not_in_the_ledger(
+    tmp_path: Path,
+) -> None:
+    payload = {"hook_event_name": "PermissionRequest", "session_id": "s", "cwd": "/p", "turn_id": "t"}
+    asked = {**payload, "tool_name": "Bash", "tool_input": {"command": "touch a", "description": "why"}}
+    ran = {
+        **payload,
+        "hook_event_name": "PostToolUse",
+        "tool_name": "Bash",
+        "tool_input": {"command": "touch a"},
+    }
+
+    async def work(service: BossService) -> tuple[list[Item], str, list[Item]]:
+        sources = CodexSources()
+        prompt = {**payload, "hook_event_name": "UserPromptSubmit", "prompt": "x"}
+        await service.take(*sources.hook_events(prompt, 100.0, id="h1"))
+        await service.take(*sources.hook_events(asked, 101.0, id="h2"))
+        [item] = waiting = service.queue()
+        assert service.open_approvals() == []
+        with pytest.raises(NotSafe) as refused:
+            service.approval(str(item.detail["ask"]))
+        await service.take(*sources.hook_events(ran, 102.0, id="h3"))
+        return waiting, str(refused.value), service.queue()
+
+    [item], refused, left = with_service(tmp_path, work, lambda: 110.0)
+    assert (item.reason, item.message, item.detail["at_terminal"]) == ("permission", "touch a", True)
+    assert "codex in a pane takes decisions only there" in refused
+    assert left == []
