@@ -51,6 +51,7 @@ def test_terminal_is_chosen_only_if_no_other_can_be_meant(
         (["codex", "resume", "id1"], "id1"),
         (["codex", "resume", "--last"], ""),
         (["codex", "exec", "x"], None),
+        (["codex", "--no-daemon"], None),
         (["codex", "app-server", "--listen", "unix://x"], None),
         (["codex", "--remote", "unix://x"], ""),
         (["vim", "codex"], None),

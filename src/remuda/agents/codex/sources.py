@@ -36,8 +36,8 @@ class CodexTerminals:
         if not words or Path(words[0]).name != "codex":
             return None
         found = split_words([word for word in words[1:] if word])
-        if found.command not in ("", "resume", "fork"):
-            return None
+        if found.command not in ("", "resume", "fork") or found.values("--no-daemon"):
+            return None  # one without the shared server runs its hooks itself
         return found.rest[0] if found.command == "resume" and found.rest else ""
 
     def folder_of(self, words: Sequence[str]) -> str | None:
