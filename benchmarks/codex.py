@@ -20,6 +20,7 @@ from remuda.paths import SessionPaths
 from remuda.pool.client import Client
 from remuda.proctree import descendants
 from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.real_cli import RealCli
 from remuda.testing.real_cli.codex import RealCodex
 
 _REQUESTS = 8
@@ -36,25 +37,31 @@ def measure(scene: Scene, report: Report, rounds: int) -> None:
         LoopbackModel() as model,
         RealCodex(scene.folder / "codex", model.url) as cli,
     ):
-        warm = asyncio.run(_warm(cli, rounds * _REQUESTS))
+        warm = asyncio.run(warm_requests(cli, "codex", rounds * _REQUESTS))
         cold = [_exec(cli) for _ in range(_RUNS)]
         floor, whole = percentile(cold, 0.5), percentile(warm, 0.5)
         report.add("codex exec, p50", floor, "ms")
         report.add("warm request, p50", whole, "ms", note=f"p90 {percentile(warm, 0.9):.3g}")
         report.add("warm request / codex exec", whole / floor, "x", Target("<=", 0.5))
-        started, inbox = _keep(scene, cli)
-        sent = [_send(inbox, f"message {number}") for number in range(rounds * _MESSAGES)]
-        note = f"p90 {percentile(sent, 0.9):.3g}"
-        report.add("message to submitted, p50", percentile(sent, 0.5), "ms", note=note)
-        keeper, _ = memory_bytes(started[0])
-        agent = sum(memory_bytes(pid)[1] for pid in descendants(started[0]))
-        report.add("kept session: keeper, RSS", keeper / _MB, "MB")
-        report.add("kept session: server and terminal, PSS", agent / _MB, "MB")
-        scene.end_all()
+        report_session(scene, report, cli, "codex", rounds * _MESSAGES)
 
 
-async def _warm(cli: RealCodex, count: int) -> list[float]:
-    settings: dict[str, Any] = {"agent": "codex", "env": cli.env, "inherit_env": False}
+def report_session(scene: Scene, report: Report, cli: RealCli, agent: str, messages: int) -> None:
+    """Measure messages to a kept session of this agent, and its memory."""
+    started, inbox = _keep(scene, cli, agent)
+    sent = [_send(inbox, f"message {number}") for number in range(messages)]
+    note = f"p90 {percentile(sent, 0.9):.3g}"
+    report.add("message to submitted, p50", percentile(sent, 0.5), "ms", note=note)
+    keeper, _ = memory_bytes(started[0])
+    processes = sum(memory_bytes(pid)[1] for pid in descendants(started[0]))
+    report.add("kept session: keeper, RSS", keeper / _MB, "MB")
+    report.add("kept session: agent and its server, PSS", processes / _MB, "MB")
+    scene.end_all()
+
+
+async def warm_requests(cli: RealCli, agent: str, count: int) -> list[float]:
+    """Return the milliseconds of requests to a warm worker."""
+    settings: dict[str, Any] = {"agent": agent, "env": cli.env, "inherit_env": False}
     async with Client(**settings, cwd=str(cli.project)) as client:
         await client.run("the first one is slower")
         found = []
@@ -73,7 +80,7 @@ def _exec(cli: RealCodex) -> float:
     return (time.monotonic() - began) * 1000
 
 
-def _keep(scene: Scene, cli: RealCodex) -> tuple[Started, Inbox]:
+def _keep(scene: Scene, cli: RealCli, agent: str) -> tuple[Started, Inbox]:
     name = scene.name("x")
     spec = SessionSpec(
         name=name,
@@ -81,13 +88,14 @@ def _keep(scene: Scene, cli: RealCodex) -> tuple[Started, Inbox]:
         argv=cli.argv(),
         cwd=str(cli.project),
         env=session_environment({**cli.env, "REMUDA_HOME": str(scene.folder)}, name, "REMUDA_ID", {}),
-        agent="codex",
+        agent=agent,
         cols=100,
         rows=30,
         kill_grace=1.0,
     )
     paths = SessionPaths(Path(spec.folder), name)
-    cli.sockets.add(paths.scratch / "s")
+    if isinstance(cli, RealCodex):
+        cli.sockets.add(paths.scratch / "s")
     started = start_session(spec)
     inbox = Inbox(paths.inbox)
     _send(inbox, "the first one is slower")
@@ -98,5 +106,5 @@ def _send(inbox: Inbox, text: str) -> float:
     time.sleep(_PAUSE)
     began = time.time()
     message = inbox.put(text).id
-    *_, last = follow(inbox.folder, message, 30.0)
+    *_, last = follow(inbox.folder, message, 60.0)
     return (next(float(step["at"]) for step in last.steps if step["stage"] == "submitted") - began) * 1000

@@ -161,6 +161,35 @@ def command_lines() -> Iterator[tuple[int, list[str]]]:
             continue
 
 
+def command_of(pid: int) -> list[str]:
+    """Return the words of the command of a process; empty if it has ended."""
+    if not _LINUX:
+        return _asked_of_ps(pid, "command").split()
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            text = file.read(4096).decode(errors="replace").removesuffix("\0")
+    except OSError:
+        return []
+    return text.split("\0") if text else []
+
+
+def folder_of(pid: int) -> str | None:
+    """Return the working folder of a process; None if it is not known."""
+    if _LINUX:
+        try:
+            return os.readlink(f"/proc/{pid}/cwd")
+        except OSError:
+            return None
+    import subprocess
+
+    command = ["lsof", "-a", "-p", str(pid), "-d", "cwd", "-Fn"]
+    try:
+        lines = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False).stdout
+    except OSError:
+        return None
+    return next((line[1:] for line in lines.splitlines() if line.startswith("n")), None)
+
+
 def variable_of(pid: int, name: str) -> str | None:
     """Return the value of a variable that a process was started with; None if missing or unknown."""
     if not _LINUX:

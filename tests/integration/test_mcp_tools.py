@@ -16,6 +16,7 @@ from remuda.keeper.record import SessionRecord
 from remuda.mcp.caller import find_caller
 from remuda.mcp.ledger import read_ledger
 from remuda.paths import SessionPaths, sessions_folder
+from remuda.turns.holds import holds_file, save_holds
 from support.boss import RunningBoss
 from support.heimdall_client import PATIENCE
 from support.keeper import until
@@ -296,3 +297,16 @@ def test_many_calls_at_once_are_refused_and_others_go_on(bench: AgentBench) -> N
     codes = {one.code for one in asyncio.run(flood()) if isinstance(one, RemudaError)}
     assert codes == {"NOT_SAFE", "MESSAGE_NOT_FOUND"}
     assert ci.call("list_agents")["agents"][0]["session"] == name
+
+
+def test_request_to_the_pool_is_refused_while_a_budget_of_its_folder_or_day_is_used_up(
+    bench: AgentBench,
+) -> None:
+    ci = bench.outside("ci")
+    elsewhere = {"folder": str(bench.project / "other"), "reason": "budget 'x': 2 used of 1"}
+    over = {"folder": str(bench.project), "reason": "budget 'day': 2 used of 1"}
+    save_holds(holds_file(), [{**over, "until": 1.0}, elsewhere])
+    assert ci.refused("run", prompt="hello").code != "PERMISSION_REFUSED"
+    save_holds(holds_file(), [over])
+    refused = ci.refused("run", prompt="hello")
+    assert (refused.code, refused.message) == ("PERMISSION_REFUSED", over["reason"])

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any, Protocol
 
 from remuda.keeper.environment import session_environment
-from remuda.testing.real_cli import RealCli, binary_of
-from remuda.testing.real_cli.bench import API_KEY
+from remuda.testing.real_cli.copilot import RealCopilot
 from support.keeper import Start
 from support.messages import Post
 
@@ -16,48 +14,10 @@ from support.messages import Post
 class MakeCopilot(Protocol):
     """Makes benches, each with a home of its own."""
 
-    def __call__(self, *, trust: bool = True) -> CopilotCli: ...
+    def __call__(self, *, trust: bool = True) -> RealCopilot: ...
 
 
-class CopilotCli(RealCli):
-    """Copilot with a fresh home and project, on the model at `base_url`."""
-
-    def __init__(self, folder: Path, base_url: str, *, trust: bool = True) -> None:
-        super().__init__(folder, base_url, trust=trust, binary=binary_of("copilot"))
-
-    def _environment(self, base_url: str) -> dict[str, str]:
-        kept = {
-            name: value
-            for name, value in super()._environment(base_url).items()
-            if not name.startswith(("ANTHROPIC", "CLAUDE", "DISABLE"))
-        }
-        return kept | {
-            "COPILOT_OFFLINE": "true",
-            "COPILOT_AUTO_UPDATE": "false",
-            "COPILOT_PROVIDER_TYPE": "anthropic",
-            "COPILOT_PROVIDER_BASE_URL": base_url,
-            "COPILOT_PROVIDER_API_KEY": API_KEY,
-            "COPILOT_MODEL": "claude-sonnet-4.5",
-            # It unpacks 300 MB there at its first start. Nothing else of the home is shared.
-            "XDG_CACHE_HOME": str(self.binary.parent / "unpacked"),
-        }
-
-    def _configure(self, trusted: list[Path]) -> None:
-        folder = self.home / ".copilot"
-        folder.mkdir()
-        (folder / "settings.json").write_text(json.dumps({"banner": "never"}))
-        if trusted:
-            (folder / "config.json").write_text(
-                json.dumps({"trustedFolders": [str(path) for path in trusted]})
-            )
-
-    def events(self) -> list[dict[str, Any]]:
-        """All records of all conversations."""
-        found = sorted((self.home / ".copilot" / "session-state").glob("*/events.jsonl"))
-        return [json.loads(line) for path in found for line in path.read_text().splitlines()]
-
-
-def keep_copilot(start: Start, cli: CopilotCli, *flags: str, **more: Any) -> Post:
+def keep_copilot(start: Start, cli: RealCopilot, *flags: str, **more: Any) -> Post:
     """Copilot in a session named `p`; `env` is laid over the bench's own, the rest is the spec's."""
     env = session_environment({**cli.env, **more.pop("env", {})}, "p", "HEIMDALL_SESSION_ID", {})
     given: dict[str, Any] = {"agent": "copilot", "cols": 120, "rows": 40, "asks": True, **more}

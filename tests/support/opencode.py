@@ -13,6 +13,7 @@ from typing import Any
 
 from remuda.keeper.environment import session_environment
 from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.real_cli import OTHER_VERSIONS
 from remuda.testing.real_cli.opencode import OpencodeCli
 from support.keeper import Process, Start, until
 from support.messages import Post
@@ -52,6 +53,25 @@ class Opencode(OpencodeCli):
         post = Post(start(name, argv, cwd=str(self.project), env=env, **given))
         until(lambda: "ctrl+p commands" in screen(post), "its composer")
         return post
+
+    def seed_plugin_package(self) -> None:
+        """Leave its folder as a first start with a network does: a plugin makes it install a package there.
+
+        Without a network it tries for 70 to 130 s at each start (1.18.33).
+        """
+        name, version = "@opencode-ai/plugin", OTHER_VERSIONS["opencode"]
+        folder = self.home / ".config" / "opencode"
+        own: dict[str, Any] = {"dependencies": {name: version}}
+        package = {"name": name, "version": version}
+        lock = {"lockfileVersion": 3, "packages": {"": own, f"node_modules/{name}": {"version": version}}}
+        installed = folder / "node_modules" / name
+        installed.mkdir(parents=True)
+        for path, document in (
+            (folder / "package.json", own),
+            (folder / "package-lock.json", lock),
+            (installed / "package.json", package),
+        ):
+            path.write_text(json.dumps(document))
 
     def prompts(self) -> list[str]:
         """Every prompt that reached the model, in order. opencode asks for titles without tools."""

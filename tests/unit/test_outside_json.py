@@ -138,7 +138,7 @@ def test_sources_json_from_outside_has_one_reader() -> None:
         "agents/copilot/post_hook.py",  # runs alone in a hook, and gives up on whatever it cannot read
         "self_test/__main__.py",  # what our own process says
         "self_test/trial.py",  # the same
-        "agents/claude/setup/settings_file.py",  # refuses a key that stands twice, and is written back
+        "agents/settings_file.py",  # refuses a key that stands twice, and is written back
         "untrusted.py",
     }
     others = ("boss/", "inbox/", "turns/", "testing/", "keeper/hooks.py")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,11 +14,14 @@ from remuda import process_table, proctree
 from remuda.process_table import with_variable
 from remuda.proctree import (
     command_lines,
+    command_of,
     descendants,
+    folder_of,
     is_alive,
     start_ticks,
     variable_of,
 )
+from support.keeper import until
 
 
 @pytest.fixture(params=["proc", "ps"], autouse=True)
@@ -120,3 +125,17 @@ assert daemon in found, found
 
 def test_adopt_orphans_a_daemon_that_forked_twice_is_still_a_descendant() -> None:
     subprocess.run([sys.executable, "-c", _ADOPTS], check=True, timeout=30)
+
+
+def test_command_and_folder_of_a_process(tmp_path: Path, way: str) -> None:
+    child = subprocess.Popen(["sleep", "60"], cwd=tmp_path)
+    try:
+        # It is empty for a moment while the program is loaded.
+        until(lambda: command_of(child.pid) == ["sleep", "60"], "its command")
+        if way == "proc" or shutil.which("lsof"):
+            assert folder_of(child.pid) == str(tmp_path)
+    finally:
+        child.kill()
+        child.wait()
+    assert command_of(child.pid) == []
+    assert folder_of(child.pid) is None

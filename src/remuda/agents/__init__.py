@@ -6,6 +6,7 @@ An agent is one folder and one line: here, or in the entry points of another ins
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path, PurePath
@@ -133,13 +134,34 @@ def agent_setups() -> list[AgentSetup]:
 
 def used_setups() -> list[AgentSetup]:
     """Return how the default agent is set up, and each other agent that this user has."""
-    return [default_setup(), *(one for one in agent_setups() if getattr(one, "is_used", lambda: False)())]
+    return [default_setup(), *other_setups().values()]
+
+
+def other_setups() -> dict[str, AgentSetup]:
+    """Return by name how each other agent is set up that this user has."""
+    known = ((agent.name, agent.setup()) for agent in _loadable())
+    return {
+        name: setup
+        for name, setup in known
+        if setup is not None and getattr(setup, "is_used", lambda: False)()
+    }
 
 
 def setup_of(path: Path) -> AgentSetup:
-    """Return how the agent is set up that has this settings file; the default agent for any other file."""
-    own = (one for one in agent_setups() if one.settings_path("user") == path)
+    """Return how the agent is set up that has this settings file; the default agent for any other file.
+
+    It may be the real path of a file that is a link.
+    """
+    real = os.path.realpath(path)
+    own = (one for one in agent_setups() if real in {os.path.realpath(file) for file in files_of(one)})
     return next(own, default_setup())
+
+
+def files_of(setup: AgentSetup) -> list[Path]:
+    """Return the user's files that `setup` and `hooks` change: hooks, then MCP servers."""
+    # Agents of other packages may not know such a name.
+    mcp = getattr(setup, "mcp_path", lambda: None)()
+    return [setup.settings_path("user"), *([mcp] if mcp is not None else [])]
 
 
 def default_setup() -> AgentSetup:

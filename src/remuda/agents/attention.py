@@ -16,7 +16,7 @@ and these belong to one kind or another:
     WORKING     continued (a hook did not let it stop), notice (woken by what ran in its background)
     STOPPED     message; background (tasks that go on and will wake it), shells (those that may never end)
     ASKED       reason ("permission", "question", "plan"), tool, input, suggestions, options, diff,
-                prompt_id (of the prompt that led to it)
+                prompt_id (of the prompt that led to it), at_terminal (it can be decided only there)
     ASK_ENDED   ask (its id), or tool and input, or tool_use_id
     TOOL_BEGAN  tool, input or digest, tool_use_id, subagent; asks (reason, options and message of the dialog
                 that the call opens)
@@ -114,6 +114,24 @@ _encode = json.JSONEncoder(sort_keys=True, ensure_ascii=True, separators=(",", "
 def digest(tool: object, given: object) -> str:
     """Return a digest that identifies a call: a permission request carries no id of its call."""
     return sha256(_encode([tool, given]).encode())[:24]
+
+
+# ── from hooks ──
+
+PID_VARIABLE = "AGENT_PID"
+"""Where `boss/hook.py` passes on the process that ran it."""
+
+
+def agent_pid(env: Mapping[str, str]) -> int | None:
+    """Return the process that ran a hook."""
+    digits = env.get(PID_VARIABLE, "")
+    return int(digits) if digits.isdecimal() and len(digits) < 11 and 0 < int(digits) < 1 << 31 else None
+
+
+def pane_facts(env: Mapping[str, str]) -> dict[str, Any]:
+    """Return the pane of a hook with this environment."""
+    pane, tmux = env.get("TMUX_PANE"), env.get("TMUX", "").partition(",")[0]
+    return {} if not pane else {"pane": pane} | ({"tmux": tmux} if tmux else {})
 
 
 # ── from reports ──

@@ -133,7 +133,8 @@ class AgentSetup(Protocol):
     folder_variables: tuple[str, ...]
     """Environment variables that move the agent's files. A service of the boss needs them."""
 
-    def settings_path(self, scope: Scope) -> Path: ...
+    def settings_path(self, scope: Scope) -> Path:
+        """Return the file with our hooks."""
 
     def mcp_path(self) -> Path | None:
         """Return the file with the user's MCP servers; None if the agent has none that we know."""

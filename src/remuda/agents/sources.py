@@ -120,6 +120,26 @@ class ConversationReader(Protocol):
         """
 
 
+class SharedTerminals(Protocol):
+    """The terminals of an agent that has one server for all of them.
+
+    The server runs the hooks. So these say which conversation it is, but not in which terminal it is shown.
+    Sources without such terminals have no attribute `terminals`.
+    """
+
+    entrypoint: str
+    """The fact `entrypoint` of a session that the server runs."""
+
+    def conversation_of(self, words: Sequence[str]) -> str | None:
+        """Return the conversation that a command names, else ""; None if it runs no such terminal."""
+
+    def folder_of(self, words: Sequence[str]) -> str | None:
+        """Return the folder that a command names; None for that of its process."""
+
+    def began(self, session_id: str) -> float | None:
+        """Return when a conversation began, in seconds since the epoch."""
+
+
 class AgentSources(Protocol):
     agent: str
     """The name in events. Agents of one name share their sources."""

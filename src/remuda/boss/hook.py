@@ -92,12 +92,14 @@ def with_session(payload: bytes) -> bytes:
 
 
 def make_body(payload: bytes, event_id: str, at: float, wait: float | None, agent: str = "") -> bytes:
+    """Claude Code names its process in a variable. Any other agent is the parent of this process."""
     env = posix.environ
     variables = [
         f"{quoted(name.decode())}: {quoted(env[name].decode('utf-8', 'replace'))}"
         for name in _VARIABLES
         if name in env
     ]
+    variables += [f'"AGENT_PID": "{posix.getppid()}"'] if agent else []
     more = "" if wait is None else f', "wait": {wait:.3f}'
     more += f', "agent": {quoted(agent)}' if agent else ""
     head = f'{{"id": {quoted(event_id)}, "at": {at:.6f}, "env": {{{", ".join(variables)}}}{more}, "payload": '

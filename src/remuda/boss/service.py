@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict, replace
 from typing import Any, Protocol
 
+from remuda.agents import DEFAULT_AGENT
 from remuda.agents.conversation import Tokens
 from remuda.agents.state import State as AgentState
 from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, NotSafe, StoreFailed
@@ -554,6 +555,8 @@ def only_at_terminal(session: Session) -> NotSafe:
         if session.name
         else "go there with 'remuda next'; the agent asked while no boss was running, or without the hooks "
         "that 'remuda setup boss' installs"
+        if session.agent == DEFAULT_AGENT
+        else f"go there with 'remuda next'; {session.agent} in a pane takes decisions only there"
     )
     return NotSafe("this request can only be decided in the agent's terminal", hint=hint)
 

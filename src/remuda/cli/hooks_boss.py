@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from remuda.agents import agent_setups, setup_of, used_setups
-from remuda.agents.setup import BossHooks
+from remuda.agents import DEFAULT_AGENT, agent_setups, find_agent, other_setups, setup_of, used_setups
+from remuda.agents.setup import AgentSetup, BossHooks
 from remuda.boss.client import BossClient
 from remuda.boss.folder import BossFolder
-from remuda.errors import RemudaError
+from remuda.errors import InvalidOptions, RemudaError
 from remuda.paths import private_folder
 
-from .common import configuration, json_option, short_path
+from .common import AgentName, configuration, json_option, short_path
 from .file_changes import Agreement, agreement_options, save_installed, save_uninstalled, shown_place
 from .output import echo, print_json, style
 
@@ -31,11 +31,52 @@ def _settings_option(function: F) -> F:
     )(function)
 
 
-def settings_files(settings: Path | None) -> list[Path]:
-    """Return the given file, or the user's own of each agent that the user has."""
+def _agent_option(function: F) -> F:
+    return click.option(
+        "--agent",
+        "agents",
+        type=AgentName(),
+        multiple=True,
+        help="Agent to set up; repeat it for several.  [default: claude; to remove: all]",
+    )(function)
+
+
+def settings_files(settings: Path | None, agents: Sequence[str] = ()) -> list[Path]:
+    """Return the given file, or the user's own of these agents; without any, of each that the user has."""
     if settings is not None:
+        if agents:
+            raise InvalidOptions("--settings and --agent exclude each other", hint="give one of them")
         return [settings.expanduser().absolute()]
-    return [setup.settings_path("user") for setup in used_setups()]
+    setups = [_setup(name) for name in agents] or used_setups()
+    return [setup.settings_path("user") for setup in setups]
+
+
+def _setup(agent: str) -> AgentSetup:
+    setup = find_agent(agent).setup()
+    if setup is None:
+        raise InvalidOptions(f"the boss has no hooks for '{agent}'")
+    return setup
+
+
+def files_to_install(settings: Path | None, agents: Sequence[str]) -> list[Path]:
+    """Return the files that get hooks. Raises `InvalidOptions` for an agent that is not installed."""
+    for agent in agents:
+        check_installed(agent, _setup(agent))
+    return settings_files(settings, agents or ([] if settings is not None else [DEFAULT_AGENT]))
+
+
+def check_installed(agent: str, setup: AgentSetup) -> None:
+    # Only agents that need not be there can say so.
+    if not getattr(setup, "is_installed", lambda: True)():
+        raise InvalidOptions(
+            f"{agent} is not installed: no '{agent}' on the PATH",
+            hint="install it first; nothing was changed",
+        )
+
+
+def other_agents() -> list[str]:
+    """Return the agents besides the default one that this user has, and that have no hooks of the boss."""
+    return [name for name, setup in other_setups().items() if not boss_hooks(setup.settings_path("user"))]
 
 
 def boss_hooks(only: Path | None = None) -> list[BossHooks]:
@@ -46,36 +87,42 @@ def boss_hooks(only: Path | None = None) -> list[BossHooks]:
 
 @click.command("install")
 @_settings_option
+@_agent_option
 @agreement_options
-def install(settings: Path | None, dry_run: bool, yes: bool, diff: bool) -> None:
+def install(settings: Path | None, agents: tuple[str, ...], dry_run: bool, yes: bool, diff: bool) -> None:
     """Install hooks that report every session you start to the boss.
 
-    That is for Claude Code, and for other agents that you have and that Remuda knows.
-    Hooks of other programs stay as they are. You see the change before it is made. Safe to run again: only
-    outdated entries change. A running session uses the hooks from its next turn on.
+    That is for Claude Code; --agent names others. Hooks of other programs stay as they are. You see the
+    change before it is made. Safe to run again: only outdated entries change. A running session uses the
+    hooks from its next turn on.
 
     \b
     Examples:
       remuda hooks install --boss
       remuda hooks install --boss --dry-run
+      remuda hooks install --boss --agent codex
     """
-    for path in settings_files(settings):
+    for path in files_to_install(settings, agents):
         install_into_file(path, Agreement(yes, dry_run, diff))
 
 
 def install_into_file(path: Path, how: Agreement) -> None:
-    file = setup_of(path).open_settings(path)
+    setup = setup_of(path)
+    file = setup.open_settings(path)
     folder = BossFolder.default().path
     count = file.add_boss_hooks(folder)
     summary = f"add {count} hooks to {shown_place(file)}"
     if save_installed(file, summary, how, folder=folder):
         echo(f"installed in {shown_place(file)}")
+        if note := getattr(setup, "after_install", ""):
+            echo(note)
 
 
 @click.command("uninstall")
 @_settings_option
+@_agent_option
 @agreement_options
-def uninstall(settings: Path | None, dry_run: bool, yes: bool, diff: bool) -> None:
+def uninstall(settings: Path | None, agents: tuple[str, ...], dry_run: bool, yes: bool, diff: bool) -> None:
     """Remove the boss's hooks from the settings, and nothing else.
 
     A file that has not changed since is restored byte for byte.
@@ -84,7 +131,7 @@ def uninstall(settings: Path | None, dry_run: bool, yes: bool, diff: bool) -> No
     Example:
       remuda hooks uninstall --boss
     """
-    for path in settings_files(settings):
+    for path in settings_files(settings, agents):
         uninstall_from_file(path, Agreement(yes, dry_run, diff))
 
 

@@ -228,7 +228,7 @@ def what(item: Item) -> str:
     elif item["reason"] == "permission" and asked:
         values = [value for value in asked.values() if isinstance(value, str)]
         text = values[0] if len(asked) == 1 and values else json.dumps(asked, ensure_ascii=False)
-    return one_line(text)
+    return one_line(f"answer it in its terminal: {text}" if detail.get("at_terminal") else text)
 
 
 # ── remuda agents ──

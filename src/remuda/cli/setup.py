@@ -103,12 +103,12 @@ class _Setup(click.Group):
 @agreement_options
 @click.pass_context
 def command(ctx: click.Context, show: bool, remove: bool, yes: bool, dry_run: bool, diff: bool) -> int | None:
-    """Set up Remuda in Claude Code's settings, in tmux and in your shell.
+    """Set up Remuda in your agent's settings, in tmux and in your shell.
 
     Without a part it shows the state of each and asks one by one. You see every change before it is made.
 
     \b
-      boss         hooks that report every Claude Code session to the queue
+      boss         hooks that report every session you start to the queue
       tmux         keys and a status line for the queue
       inbox        a Stop hook that hands out the messages of an inbox
       completion   shell completion
@@ -161,8 +161,10 @@ def _boss_state() -> str:
 
 def _is_sound(name: str) -> bool:
     """Whether what is installed works: hooks of an earlier version may run a program that is gone."""
-    own = [hooks_boss.boss_hooks(setup.settings_path("user")) for setup in used_setups()]
-    return name != "boss" or all(groups and not groups[0].problems for groups in own)
+    own, *others = [hooks_boss.boss_hooks(setup.settings_path("user")) for setup in used_setups()]
+    return name != "boss" or (
+        bool(own) and not any(one.problems for group in [own, *others] for one in group)
+    )
 
 
 def _tmux_state() -> str:
@@ -357,20 +359,27 @@ def _invoke(ctx: click.Context, name: str, what: str, how: Agreement) -> None:
 @click.option(
     "--service", is_flag=True, help="Also write a systemd unit or launchd plist that starts the boss."
 )
-def _install_boss(settings: Path | None, service: bool, yes: bool, dry_run: bool, diff: bool) -> None:
+def _install_boss(
+    settings: Path | None, agents: tuple[str, ...], service: bool, yes: bool, dry_run: bool, diff: bool
+) -> None:
     how = Agreement(yes, dry_run, diff)
-    for path in hooks_boss.settings_files(settings):
+    for path in hooks_boss.files_to_install(settings, agents):
         hooks_boss.install_into_file(path, how)
+    if not settings and not agents:
+        for name in hooks_boss.other_agents():
+            echo(f"{name} is installed too: 'remuda setup boss --agent {name}' reports its sessions")
     if service:
         BOSS.set_up((), how)
 
 
 @click.command("uninstall")
-def _uninstall_boss(settings: Path | None, yes: bool, dry_run: bool, diff: bool) -> None:
+def _uninstall_boss(
+    settings: Path | None, agents: tuple[str, ...], yes: bool, dry_run: bool, diff: bool
+) -> None:
     how = Agreement(yes, dry_run, diff)
-    for path in hooks_boss.settings_files(settings):
+    for path in hooks_boss.settings_files(settings, agents):
         hooks_boss.uninstall_from_file(path, how)
-    if BOSS.is_installed:
+    if BOSS.is_installed and not agents:
         BOSS.remove(how)
 
 
@@ -380,13 +389,15 @@ _uninstall_boss.params[:0] = hooks_boss.uninstall.params
 command.add_command(
     _Part(
         "boss",
-        """Report every Claude Code session you start to the boss, through hooks in your settings.
+        """Report every session you start to the boss, through hooks in the agent's own settings.
 
-        Hooks of other programs stay as they are. Safe to run again: only outdated entries change.
+        That is for Claude Code; --agent codex, opencode or copilot names others. Hooks of other programs stay
+        as they are. Safe to run again: only outdated entries change.
 
         \b
         Examples:
           remuda setup boss
+          remuda setup boss --agent codex
           remuda setup boss --service
           remuda setup boss --remove
         """,
@@ -451,7 +462,7 @@ command.add_command(
         \b
         Examples:
           remuda setup mcp
-          remuda setup mcp --agent claude --yes
+          remuda setup mcp --agent codex --yes
           remuda setup mcp --remove
         """,
         setup_mcp.COMMANDS,

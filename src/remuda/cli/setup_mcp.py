@@ -15,6 +15,7 @@ from remuda.errors import InvalidOptions
 
 from .common import AgentName, short_path
 from .file_changes import Agreement, agreement_options, save_installed, save_uninstalled, shown_place
+from .hooks_boss import check_installed
 from .output import echo
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -64,6 +65,9 @@ def install(agent: str, yes: bool, dry_run: bool, diff: bool) -> None:
 
     need_extra()
     file = _file(agent)
+    setup = find_agent(agent).setup()
+    assert setup is not None
+    check_installed(agent, setup)
     file.add_mcp_server()
     if save_installed(file, f"add an MCP server to {shown_place(file)}", Agreement(yes, dry_run, diff)):
         echo(

@@ -26,12 +26,14 @@ def find_caller(environ: Mapping[str, str], cwd: str) -> Caller:
     """Return the agent that started this process: its session if it is in one, else its folder.
 
     A variable alone does not prove a session: a tmux server that was started in one hands it to all panes.
-    The program of the session must be an ancestor of this process.
+    The program of the session, or the server that its keeper started for it, must be an ancestor of this
+    process.
     """
     name, folder = environ.get("REMUDA_SESSION", ""), environ.get(FOLDER_VARIABLE)
     if is_name(name) and (folder is None or folder == str(sessions_folder())):
         record = SessionRecord.load(SessionPaths(sessions_folder(), name).record)
-        if record is not None and record.child_pid and record.child_pid in ancestors(os.getpid()):
+        own = {record.child_pid, record.companion_pid} - {0} if record is not None else set()
+        if record is not None and not own.isdisjoint(ancestors(os.getpid())):
             return caller_of(record)
     return Caller("folder", os.path.realpath(cwd), folder=cwd)
 

@@ -50,6 +50,7 @@ from remuda.paths import SessionPaths, known_names, sessions_folder
 from remuda.pool.remote import RemoteClient
 from remuda.session import Session
 from remuda.tasks import Check, in_thread
+from remuda.turns.holds import Holds, holds_file
 from remuda.untrusted import bounded, one_line, printable
 
 from .caller import caller_of, chain_of, find_session, root_of
@@ -465,6 +466,9 @@ class AgentTools:
         if why := why_not_folder(limits, caller, folder, os.path.realpath):
             raise PermissionRefused(why[0], hint=why[1])
         await in_thread(lambda _: self._reach.check_budget())
+        session = caller.name if caller.kind == "session" else ""
+        if held := Holds(holds_file(), session, folder).reason(None, time.time()):
+            raise PermissionRefused(held, hint="tell the user: 'remuda budget' lists the limits")
         count_message(root_of(caller))
         async with RemoteClient() as pool:
             result = await pool.run(prompt, cwd=folder, model=model, timeout=timeout, permissions="deny")

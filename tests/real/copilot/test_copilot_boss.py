@@ -8,17 +8,19 @@ from typing import Any
 
 import pytest
 
+from remuda.testing.real_cli.copilot import RealCopilot
 from support.boss import RunningBoss
 from support.commands import Commands
-from support.copilot import CopilotCli, shell
-from support.keeper import until
+from support.copilot import keep_copilot, shell
+from support.keeper import Start, until
+from support.real_sessions import tool
 
 pytestmark = pytest.mark.real
 _SOURCES = ("remuda.boss.evidence.spool:Spool", "remuda.boss.evidence.reconcile:Reconcile")
 
 
 @pytest.fixture
-def boss(home: Path, copilot: CopilotCli, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningBoss]:
+def boss(home: Path, copilot: RealCopilot, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningBoss]:
     monkeypatch.setenv("COPILOT_HOME", str(copilot.home / ".copilot"))
     one = RunningBoss(home, _SOURCES)
     yield one
@@ -26,11 +28,11 @@ def boss(home: Path, copilot: CopilotCli, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def test_queue_stop_and_permission_of_a_session_without_a_keeper(
-    copilot: CopilotCli, home: Path, boss: RunningBoss
+    copilot: RealCopilot, home: Path, boss: RunningBoss
 ) -> None:
     commands = Commands(home)
     hooks = copilot.home / ".copilot" / "hooks" / "remuda.json"
-    commands("hooks", "install", "--boss", "--yes")
+    commands("hooks", "install", "--boss", "--agent", "copilot", "--yes")
     assert hooks.exists()
     boss.start()
 
@@ -46,9 +48,54 @@ def test_queue_stop_and_permission_of_a_session_without_a_keeper(
         terminal.write(b"\x1b[200~" + shell("touch asked").encode() + b"\x1b[201~\r")
         asked = until(lambda: item("permission"), "the request in the queue")
         assert "touch asked" in asked["message"]
+        assert "answer it in its terminal" in commands("queue").out
         terminal.wait_for(b"Do you want to run")
         terminal.write(b"\r")
         until(lambda: item("stopped"), "the second stop")
         assert (copilot.project / "asked").exists()
     commands("hooks", "uninstall", "--boss", "--yes")
     assert not hooks.exists()
+
+
+QUESTION = tool(
+    "ask_user",
+    message="Which color?",
+    requestedSchema={
+        "type": "object",
+        "properties": {"color": {"type": "string", "enum": ["Red", "Blue"]}},
+        "required": ["color"],
+    },
+)
+
+
+def test_question_of_a_kept_session_is_left_to_its_terminal_and_its_conversation_shown(
+    copilot: RealCopilot, home: Path, start: Start
+) -> None:
+    boss = RunningBoss(home, ("remuda.boss.evidence.kept:Kept", "remuda.boss.evidence.usage:Usage"))
+    boss.start()
+    remuda = Commands(home)
+    try:
+        post = keep_copilot(start, copilot)
+        post.send("hello history")
+        post.put(QUESTION)
+
+        def asked() -> dict[str, Any]:
+            found = [one for one in boss.waiting() if one["reason"] == "question"]
+            return found[0] if found and found[0]["message"] == "Which color?" else {}
+
+        question = until(asked, "the question in the queue")
+        assert question["detail"]["at_terminal"]
+        assert "answer it in its terminal: Which color?" in remuda("queue").out
+        refused = remuda.refused("approve", "p", "--yes", "--answer", "color=Red", code=8)
+        assert "only be decided in the agent's terminal" in refused
+        entries = boss.client.get("sessions", "p", "conversation")["entries"]
+        said = [(one["kind"], one["text"]) for one in entries if one["kind"] in ("prompt", "answer")]
+        assert said[0] == ("prompt", "hello history")
+        assert "hello history" in said[1][1]
+        assert [one["tool"] for one in entries if one["kind"] == "tool_call"] == ["ask_user"]
+        shown = remuda("show", "p", "--history").out
+        assert "hello history" in shown
+        used = until(lambda: boss.client.get("usage", by="session")["total"]["tokens"]["output"], "its usage")
+        assert used > 0
+    finally:
+        boss.close()

@@ -13,8 +13,9 @@ from remuda.inbox.journal import Inbox
 from remuda.inbox.receipts import FINAL, trace
 from remuda.keeper.survivors import end_survivors
 from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.real_cli.copilot import RealCopilot
 from support import counts
-from support.copilot import CopilotCli, keep_copilot
+from support.copilot import keep_copilot
 from support.keeper import Kept, Process, Start
 from support.messages import stages
 from support.real_sessions import outcomes
@@ -27,7 +28,7 @@ _SEED = 11
 @pytest.mark.real
 @pytest.mark.timeout(180 + 20 * MESSAGES)
 def test_every_message_ends_once_and_none_runs_as_a_second_turn(
-    copilot: CopilotCli, start: Start, model: LoopbackModel
+    copilot: RealCopilot, start: Start, model: LoopbackModel
 ) -> None:
     """With `deadletter` a message that may have run is not tried again, whoever is killed at which moment."""
     chance = random.Random(_SEED)
@@ -59,7 +60,7 @@ def test_every_message_ends_once_and_none_runs_as_a_second_turn(
     assert len(answered) >= MESSAGES // 3
 
 
-def _begin(start: Start, cli: CopilotCli, *, resume: bool) -> Kept:
+def _begin(start: Start, cli: RealCopilot, *, resume: bool) -> Kept:
     return keep_copilot(start, cli, resume=resume, on_orphan="deadletter").kept
 
 

@@ -16,9 +16,10 @@ from remuda.pool.types import Allow, Deny
 from remuda.pool.worker import Worker
 from remuda.proctree import descendants
 from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.real_cli.copilot import RealCopilot
 from support import counts
 from support import pool_conformance as conformance
-from support.copilot import CopilotCli, shell
+from support.copilot import shell
 from support.pool_conformance import (
     PATIENCE,
     Check,
@@ -39,7 +40,7 @@ class AcpBench:
     tools = raw = False
     make_worker = staticmethod(make_worker)
 
-    def __init__(self, cli: CopilotCli) -> None:
+    def __init__(self, cli: RealCopilot) -> None:
         self._cli = cli
         self.folder = cli.project
 
@@ -72,18 +73,18 @@ _PRINT_CHECKS = [one for one in checks_of(AcpPrintBench) if one.id != _BY_HEADER
 
 @pytest.mark.soak
 @pytest.mark.parametrize("check", _CHECKS)
-def test_worker(check: Check, copilot: CopilotCli) -> None:
+def test_worker(check: Check, copilot: RealCopilot) -> None:
     conformance.run(check, AcpBench(copilot))
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("check", _PRINT_CHECKS)
-def test_print_worker(check: Check, copilot: CopilotCli) -> None:
+def test_print_worker(check: Check, copilot: RealCopilot) -> None:
     conformance.run(check, AcpPrintBench(copilot))
 
 
 def test_one_worker_secrets_permissions_and_errors_nothing_is_in_a_later_request(
-    copilot: CopilotCli, model: LoopbackModel
+    copilot: RealCopilot, model: LoopbackModel
 ) -> None:
     """Prompts that its terminal would run are text, and errors that look like answers are not."""
     bench = AcpBench(copilot)
@@ -124,7 +125,7 @@ def test_one_worker_secrets_permissions_and_errors_nothing_is_in_a_later_request
         assert len(others) <= 1
 
 
-def test_unattended_worker_denied_tool_is_told_to_the_model(copilot: CopilotCli) -> None:
+def test_unattended_worker_denied_tool_is_told_to_the_model(copilot: RealCopilot) -> None:
     async def steps() -> None:
         async with opened(AcpBench(copilot)) as session:
             answered = await answer_of(session, shell("touch denied"))

@@ -12,8 +12,9 @@ import pytest
 import remuda
 from remuda.errors import AgentError, InvalidOptions
 from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.real_cli.copilot import RealCopilot
 from support.commands import Commands
-from support.copilot import CopilotCli, shell
+from support.copilot import shell
 from support.print_calls import Calls
 
 pytestmark = pytest.mark.real
@@ -26,7 +27,7 @@ _USAGE = {
 
 
 @pytest.fixture
-def calls(home: Path, copilot: CopilotCli) -> Iterator[Calls]:
+def calls(home: Path, copilot: RealCopilot) -> Iterator[Calls]:
     commands = Commands(home)
     made = Calls(commands, copilot.binary, copilot.env, copilot.project)
     yield made
@@ -34,7 +35,7 @@ def calls(home: Path, copilot: CopilotCli) -> Iterator[Calls]:
     commands.close()
 
 
-def test_print_terminal_text_json_error_and_denied_tool(calls: Calls, copilot: CopilotCli) -> None:
+def test_print_terminal_text_json_error_and_denied_tool(calls: Calls, copilot: RealCopilot) -> None:
     result = calls.json("--agent", "copilot", "hello")
     assert (result["result"], result["usage"], result["is_error"]) == ("REPLY#1 to: hello", _USAGE, False)
     failed = calls.json("--agent", "copilot", "err 400 boom", code=1)
@@ -49,7 +50,7 @@ def test_print_terminal_text_json_error_and_denied_tool(calls: Calls, copilot: C
 
 
 def test_print_stream_takes_what_a_terminal_cannot(
-    calls: Calls, copilot: CopilotCli, model: LoopbackModel
+    calls: Calls, copilot: RealCopilot, model: LoopbackModel
 ) -> None:
     result = calls.json("--agent", "copilot", "--backend", "stream", "!touch bang")
     assert (result["result"], result["usage"]) == ("REPLY#1 to: !touch bang", None)
@@ -60,7 +61,7 @@ def test_print_stream_takes_what_a_terminal_cannot(
     assert [request.prompt for request in model.main_requests] == ["!touch bang", "err 400 boom"]
 
 
-def test_client_answers_from_one_process(copilot: CopilotCli) -> None:
+def test_client_answers_from_one_process(copilot: RealCopilot) -> None:
     path = f"{copilot.binary.parent}:{copilot.env['PATH']}"
     options: dict[str, Any] = {"cwd": str(copilot.project), "env": {**copilot.env, "PATH": path}}
     with remuda.SyncClient(agent="copilot", backend="stream", pool_size=1, inherit_env=False) as client:

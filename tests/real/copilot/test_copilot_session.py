@@ -11,7 +11,8 @@ from remuda.agents.copilot.prompting import ESCAPE
 from remuda.agents.copilot.screen import is_working, open_dialog, read_composer
 from remuda.errors import RemudaError
 from remuda.testing.loopback_model import LoopbackModel
-from support.copilot import CopilotCli, MakeCopilot, keep_copilot, shell
+from remuda.testing.real_cli.copilot import RealCopilot
+from support.copilot import MakeCopilot, keep_copilot, shell
 from support.keeper import Start, until
 from support.messages import CHAIN, Post, prompts, stages, step
 
@@ -28,7 +29,7 @@ def _draft(post: Post) -> str:
 
 
 def test_messages_are_exact_unsafe_ones_refused_and_dialogs_left_alone(
-    copilot: CopilotCli, start: Start, model: LoopbackModel
+    copilot: RealCopilot, start: Start, model: LoopbackModel
 ) -> None:
     post = keep_copilot(start, copilot)
     texts = ["hello copilot", "two\nlines\n" + "x\n" * 20 + "end", "tab\there é 😀 @nofile", "y" * 9000]
@@ -57,7 +58,7 @@ def test_messages_are_exact_unsafe_ones_refused_and_dialogs_left_alone(
     assert post.client.describe()["state"] == "error"
 
 
-def _unsafe_prompts_are_refused(post: Post, copilot: CopilotCli) -> None:
+def _unsafe_prompts_are_refused(post: Post, copilot: RealCopilot) -> None:
     mark = copilot.project / "ran"
     unsafe = [
         f"!touch {mark}",
@@ -86,7 +87,7 @@ def _rewind_dialog_gets_no_prompt(post: Post) -> None:
 
 
 def test_permission_from_elsewhere_cancel_and_draft(
-    copilot: CopilotCli, start: Start, model: LoopbackModel
+    copilot: RealCopilot, start: Start, model: LoopbackModel
 ) -> None:
     post = keep_copilot(start, copilot, draft_patience=1.5)
     sent = post.put(shell("touch allowed"))
@@ -127,7 +128,7 @@ def test_permission_from_elsewhere_cancel_and_draft(
 
 
 def test_permission_unanswered_dialog_opens_and_no_prompt_is_typed_into_it(
-    copilot: CopilotCli, start: Start, model: LoopbackModel
+    copilot: RealCopilot, start: Start, model: LoopbackModel
 ) -> None:
     post = keep_copilot(start, copilot, env={"REMUDA_COPILOT_ASK_SECONDS": "1"})
     sent = post.put(shell("touch byhand"))

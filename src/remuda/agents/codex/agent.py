@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from remuda.agents.headless import Headless
     from remuda.agents.observer import EventObserver
     from remuda.agents.prompting import PromptProtocol
+    from remuda.agents.setup import AgentSetup
     from remuda.agents.sources import AgentSources
     from remuda.agents.warm import WarmAgent
 
@@ -35,6 +36,11 @@ class CodexAgent(PlainAgent):
         from .sources import CodexSources
 
         return CodexSources()
+
+    def setup(self) -> AgentSetup | None:  # type: ignore[override]
+        from .setup import CodexSetup
+
+        return CodexSetup()
 
     @property
     def headless(self) -> Headless | None:  # type: ignore[override]

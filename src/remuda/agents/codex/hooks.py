@@ -30,7 +30,8 @@ Payload = Mapping[str, Any]
 _KNOWN = ("session_id", "transcript_path", "cwd", "model")
 
 
-def read_hook(payload: Payload) -> Report:
+def read_hook(payload: Payload, pid: int | None = None, place: Mapping[str, Any] | None = None) -> Report:
+    """Report what a payload says. `pid` and `place`: its terminal, where they are known."""
     name = str(payload.get("hook_event_name"))[:LONGEST_NAME]
     known = {key: value for key in _KNOWN if (value := name_at(payload, key))}
     return Report(
@@ -38,8 +39,10 @@ def read_hook(payload: Payload) -> Report:
         name,
         tuple(_events(name, payload)),
         session_id=known.get("session_id"),
+        pid=pid,
         conversation=known,
         permission_mode=name_at(payload, "permission_mode"),
+        facts=place or {},
     )
 
 
@@ -59,6 +62,8 @@ def _events(name: str, payload: Payload) -> list[AgentEvent]:
             return [ToolFinished(call, ok=True, tool=tool, input=given)]
         case "PermissionRequest":
             reason = "question" if tool == QUESTION else "permission"
+            if isinstance(given, dict):  # the hook of the finished call has no description
+                given = {key: value for key, value in given.items() if key != "description"}
             return [PermissionRequested(tool, given, reason, prompt_id=turn, id=call)]
         case "Stop":
             return [TurnStopped(text_at(payload, "last_assistant_message") or "", turn)]

@@ -19,6 +19,7 @@ from remuda.agents.events import (
     MessageRecorded,
     PromptRecorded,
     Report,
+    ToolFinished,
     TurnFailed,
     TurnInterrupted,
 )
@@ -98,15 +99,25 @@ def read_record(record: Record, session_id: str) -> Report:
         events = [TurnFailed(kind, text, turn) if error else done]
     elif payload.get("type") == "turn_aborted":
         events = [TurnInterrupted(turn)]
+    elif (item := _item(payload)).get("type") in _TOOLS:
+        events = [_finished(item)]
     kind_name = str(payload.get("type"))
     return Report(
         Source.TRANSCRIPT,
         kind_name,
         tuple(events),
         at=date_of(record),
-        id=f"{turn}:{kind_name}",
+        id=f"{turn}:{_item(payload).get('id') or kind_name}",
         session_id=session_id,
     )
+
+
+def _finished(item: Record) -> ToolFinished:
+    """Return the end of a call. No hook reports one that was denied."""
+    command = item.get("command")
+    given = {"command": str(command[-1])} if isinstance(command, list) and command else None
+    ok, denied = item.get("status") == "completed", item.get("status") == "declined"
+    return ToolFinished(str(item.get("id")), ok, denied, _TOOLS[str(item.get("type"))], given)
 
 
 # ── for people and accounts ──

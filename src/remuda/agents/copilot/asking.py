@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from remuda.agents.events import DialogReported
 from remuda.agents.sources import ReadFile
 from remuda.errors import InvalidOptions
 from remuda.untrusted import LONGEST_NAME, as_object
 
 _NAMES = {"shell": "bash", "askuserquestion": "ask_user", "write": "edit"}
-_QUESTION = "ask_user"
+QUESTION = "ask_user"
 _PATHS = ("path", "paths", "file_path", "fileName", "possiblePaths", "cwd", "directory")
 
 
@@ -22,6 +23,12 @@ def tool_name(name: object) -> str:
     """Return the one name of a tool."""
     lower = str(name or "")[:LONGEST_NAME].lower()
     return _NAMES.get(lower, lower)
+
+
+def question_dialog(given: object) -> DialogReported:
+    """Return the dialog of a question. Its notification comes later, and does not have the question."""
+    asked = as_object(given)
+    return DialogReported("question", str(asked.get("message") or asked.get("question") or ""), QUESTION)
 
 
 def request_input(asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -36,7 +43,7 @@ class CopilotPermissions:
     quiet_tools: frozenset[str] = frozenset({"view", "grep", "glob", "read"})
 
     def reason(self, tool: str) -> str:
-        return "question" if tool == _QUESTION else "permission"
+        return "question" if tool == QUESTION else "permission"
 
     def facts(self, tool: str, given: object, read: ReadFile | None = None) -> dict[str, Any]:
         fields = as_object(given)

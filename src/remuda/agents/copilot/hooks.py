@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from remuda.agents.attention import agent_pid, pane_facts
 from remuda.agents.events import (
     AgentEvent,
     ConversationEnded,
@@ -27,7 +28,7 @@ from remuda.agents.state import Source
 from remuda.errors import InvalidOptions
 from remuda.untrusted import LONGEST_NAME, name_at
 
-from .asking import tool_name
+from .asking import QUESTION, question_dialog, tool_name
 
 Payload = Mapping[str, Any]
 _STARTS = {"new": "startup", "resume": "resume"}
@@ -50,19 +51,9 @@ def read_hook(payload: Payload, env: Mapping[str, str] | None = None) -> Report:
         events=tuple(read(payload)) if read is not None else (),
         session_id=session_id,
         conversation=conversation,
-        facts=_place(env or {}),
+        pid=agent_pid(env or {}),
+        facts=pane_facts(env or {}),
     )
-
-
-def _place(env: Mapping[str, str]) -> dict[str, Any]:
-    facts: dict[str, Any] = {}
-    if pane := env.get("TMUX_PANE"):
-        facts["pane"] = pane
-        if tmux := env.get("TMUX", "").partition(",")[0]:
-            facts["tmux"] = tmux
-    if session := env.get("REMUDA_SESSION"):
-        facts["name"] = session
-    return facts
 
 
 def _session_start(payload: Payload) -> Iterator[AgentEvent]:
@@ -79,7 +70,10 @@ def _prompt_submit(payload: Payload) -> Iterator[AgentEvent]:
 
 
 def _pre_tool_use(payload: Payload) -> Iterator[AgentEvent]:
-    yield ToolStarted(_tool(payload, "tool_name"), payload.get("tool_input"))
+    tool, given = _tool(payload, "tool_name"), payload.get("tool_input")
+    if tool == QUESTION:
+        yield question_dialog(given)
+    yield ToolStarted(tool, given)
 
 
 def _post_tool_use(payload: Payload) -> Iterator[AgentEvent]:

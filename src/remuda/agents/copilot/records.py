@@ -30,7 +30,7 @@ from remuda.agents.prompting import Past
 from remuda.agents.state import Source
 from remuda.untrusted import LONGEST_NAME, as_object, name_at
 
-from .asking import request_input, tool_name
+from .asking import QUESTION, question_dialog, request_input, tool_name
 
 Record = Mapping[str, Any]
 # A record may be dated a moment before we wrote that the prompt was handed over.
@@ -99,7 +99,10 @@ def _count(value: object) -> int | None:
 
 
 def _tool_start(data: Record, _session_id: str | None) -> Iterator[AgentEvent]:
-    yield ToolStarted(tool_name(data.get("toolName")), data.get("arguments"), _call(data))
+    tool, given = tool_name(data.get("toolName")), data.get("arguments")
+    yield ToolStarted(tool, given, _call(data))
+    if tool == QUESTION:
+        yield question_dialog(given)
 
 
 def _tool_end(data: Record, _session_id: str | None) -> Iterator[AgentEvent]:

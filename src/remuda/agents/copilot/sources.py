@@ -17,6 +17,7 @@ from remuda.agents.sources import (
 )
 
 from .asking import CopilotPermissions
+from .conversation import CopilotConversations
 from .files import events_file, sessions_folder
 from .hooks import read_hook
 from .prompting import ENTER, PASTE_BEGIN, PASTE_END
@@ -28,7 +29,7 @@ _PERMISSIONS = CopilotPermissions()
 class CopilotSources:
     agent = "copilot"
     permissions: PermissionReader = _PERMISSIONS
-    conversations: ConversationReader | None = None
+    conversations: ConversationReader | None = CopilotConversations()
 
     def hook_events(
         self,

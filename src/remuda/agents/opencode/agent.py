@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from remuda.agents.headless import Headless
     from remuda.agents.observer import EventObserver
     from remuda.agents.prompting import PromptProtocol
+    from remuda.agents.setup import AgentSetup
     from remuda.agents.sources import AgentSources
     from remuda.agents.warm import WarmAgent
 
@@ -28,6 +29,11 @@ class OpencodeAgent(PlainAgent):
         from .prompting import OpencodePrompts
 
         return OpencodePrompts()
+
+    def setup(self) -> AgentSetup | None:  # type: ignore[override]
+        from .setup import OpencodeSetup
+
+        return OpencodeSetup()
 
     @property
     def headless(self) -> Headless | None:  # type: ignore[override]

@@ -1,4 +1,4 @@
-"""What opencode's requests and our transcript tell the boss. It has no registry and no hooks."""
+"""What opencode's requests, our transcript and our plugin tell the boss. It has no registry."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from remuda.agents.attention import Event
+from remuda.agents.attention import Event, attention_events
 from remuda.agents.sources import BackgroundJob, ConversationReader, PermissionReader, ReadFile, RegistryEntry
 
 from .asking import OpencodePermissions
 from .conversation import OpencodeConversations
+from .hooks import read_hook
 
 
 class OpencodeSources:
@@ -27,7 +28,12 @@ class OpencodeSources:
         env: Mapping[str, str] | None = None,
         read: ReadFile | None = None,
     ) -> list[Event]:
-        return []
+        report = read_hook(payload, at, env or {})
+        return attention_events(report, at, agent=self.agent, describe=self._describe, id=id)
+
+    def _describe(self, tool: str, given: object) -> dict[str, Any]:
+        """Describe a request of the plugin, which cannot decide it."""
+        return self.permissions.facts(tool, given) | {"at_terminal": True}
 
     def registry_folder(self, env: Mapping[str, str], transcript: str | None = None) -> Path | None:
         return None

@@ -40,6 +40,7 @@ _SHOWN = (
     "diff",
     "options",
     "suggestions",
+    "at_terminal",
     "permission_mode",
     "subagent",
     "waiting_for",
@@ -161,6 +162,7 @@ class SessionProjection:
         if (ask := self.asking) is not None:
             more = len(self.open_asks) - 1
             detail = ask.detail | {"ask": ask.id} | ({"more": more} if more else {})
+            detail |= {} if ask.key else {"at_terminal": True}  # there is nothing that could be decided
             return Wait(ask.reason, ask.asked_at, str(ask.facts.get("message", "")), detail)
         if (hold := self.open_hold) is not None and hold.asked_at > self.dismissed_at:
             message = str(hold.facts.get("message", ""))

@@ -232,7 +232,7 @@ class SessionIndex:
         self._settle_item(entry, None if replaced_by else projection.wait(), at, changes)
         asks = (*projection.asks, *([projection.hold] if projection.hold is not None else []))
         for ask in asks:
-            if ask.key:
+            if ask.key and not ask.facts.get("at_terminal"):
                 self._settle_approval(entry, projection, ask, replaced_by, changes)
         dialog_ids = {ask.id for ask in asks}
         self._withdraw(entry, dialog_ids, at, changes)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.agents import all_sources, find_sources
-from remuda.agents.sources import AgentSources, RegistryEntry
+from remuda.agents.sources import AgentSources, RegistryEntry, SharedTerminals
 from remuda.errors import RemudaError
 from remuda.keeper.claim import read_holder
 from remuda.names import is_name
@@ -34,6 +34,7 @@ from ..service import BossService
 from .jobs import Jobs, rests_event
 from .processes import Processes, started_at
 from .registry import AgentRegistry
+from .terminals import choose_terminal, list_terminals
 from .transcripts import Transcripts
 from .watches import PollSettings, report
 
@@ -257,7 +258,8 @@ class Reconcile:
         sessions = self._sessions()  # more may have come since
         self._forget({session.id for session in sessions})
         self._processes.keep({session.pid for session in sessions if session.pid is not None})
-        await self._find_panes(sessions)
+        await self._find_terminals(sessions)
+        await self._find_panes(self._sessions())
         await self._transcripts.save(set(self._files))
 
     async def _poll_session(self, session: Session, now: float) -> None:
@@ -311,6 +313,21 @@ class Reconcile:
 
     # ── panes ──
 
+    async def _find_terminals(self, sessions: list[Session]) -> None:
+        """Find the terminals of sessions that a server of several terminals runs."""
+        for sources in all_sources():
+            kind: SharedTerminals | None = getattr(sources, "terminals", None)
+            wanted = [one for one in sessions if kind is not None and _is_served(one, sources.agent, kind)]
+            if kind is None or not wanted:
+                continue
+            terminals = await asyncio.to_thread(list_terminals, kind)
+            for one in wanted:
+                found = choose_terminal(terminals, one.id, one.cwd or "", kind.began(one.id))
+                if found is not None:
+                    facts = {"pid": found.pid, "origin": str(one.origin)}
+                    event = Event(EventKind.SEEN, one.id, time.time(), Source.PROCESS, "", facts)
+                    await self._report([event])
+
     async def _find_panes(self, sessions: list[Session]) -> None:
         """Find the panes of sessions whose hooks do not report them."""
         pids = {session.pid for session in sessions if session.pid is not None}
@@ -345,6 +362,11 @@ def _ask_keeper(pid: int) -> bool | None:
 
 def _matters(session: Session) -> bool:
     return session.ended is None and session.origin is not Origin.KEPT and not is_stand_in(session.id)
+
+
+def _is_served(session: Session, agent: str, kind: SharedTerminals) -> bool:
+    """Whether a shared server runs it, and its terminal is not known."""
+    return session.agent == agent and session.entrypoint == kind.entrypoint and session.pid is None
 
 
 def _is_busy(session: Session) -> bool:

@@ -12,9 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from remuda.errors import InvalidOptions
-
-from .settings_file import listed_hooks, remove_hooks
+from remuda.agents import settings_file
 
 WAIT = 43_200
 """Seconds in which a permission request can be decided elsewhere. After that only in the terminal."""
@@ -84,33 +82,20 @@ def _read_permission(words: list[str]) -> tuple[str, str, str] | None:
 
 
 def find_hooks(document: Mapping[str, Any]) -> list[BossHook]:
-    return [ours for event, hook in listed_hooks(document) if (ours := read_hook(event, hook))]
+    return [ours for event, hook in settings_file.listed_hooks(document) if (ours := read_hook(event, hook))]
 
 
 def put_hooks(document: dict[str, Any], hooks: Mapping[str, Mapping[str, Any]]) -> None:
     """Add the hooks in place of older ones of ours. Raises `InvalidOptions` if the document has no place."""
-    events = document.get("hooks", {})
-    if not isinstance(events, dict):
-        raise InvalidOptions("'hooks' must be an object", hint="fix it first")
-    for event in hooks:
-        if not isinstance(events.get(event, []), list):
-            raise InvalidOptions(f"'hooks.{event}' must be a list", hint="fix it first")
-    if _installed(document, hooks):
-        return
-    take_hooks(document)
-    events = document.setdefault("hooks", {})
-    for event, hook in hooks.items():
-        events.setdefault(event, []).append({"hooks": [dict(hook)]})
-
-
-def _installed(document: Mapping[str, Any], hooks: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether the document has each hook once, as it should be, and no other of ours."""
-    ours = [(event, hook) for event, hook in listed_hooks(document) if read_hook(event, hook)]
-    return len(ours) == len(hooks) and all(hooks.get(event) == hook for event, hook in ours)
+    settings_file.put_hooks(document, hooks, _is_ours)
 
 
 def take_hooks(document: dict[str, Any]) -> list[BossHook]:
     """Remove our hooks. Return what was removed."""
     taken = find_hooks(document)
-    remove_hooks(document, lambda event, hook: read_hook(event, hook) is not None)
+    settings_file.remove_hooks(document, _is_ours)
     return taken
+
+
+def _is_ours(event: str, hook: object) -> bool:
+    return read_hook(event, hook) is not None

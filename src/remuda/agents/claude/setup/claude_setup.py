@@ -17,6 +17,7 @@ from typing import Any
 from remuda.agents.claude.files import read_settings
 from remuda.agents.claude.launch import BLOCK_CAP_VARIABLE, own_environment
 from remuda.agents.claude.trust import global_config, locked
+from remuda.agents.settings_file import SettingsFile, command_hooks
 from remuda.agents.setup import (
     AddedInboxHook,
     BossHooks,
@@ -30,7 +31,7 @@ from remuda.errors import InvalidOptions
 from remuda.untrusted import parse_json
 
 from . import boss_hooks, mcp_servers, stop_hooks
-from .settings_file import SettingsFile, command_hooks, local_file, project_file, settings_files, user_file
+from .settings_paths import local_file, project_file, settings_files, user_file
 from .stop_hooks import StopHook
 
 _PACKAGE = Path(__file__).parents[3]
@@ -80,7 +81,7 @@ class ClaudeSettings(SettingsFile):
         return mcp_servers.find_server(self.document) is not None
 
     def add_mcp_server(self) -> None:
-        server = mcp_servers.make_server(sys.executable)
+        server = mcp_servers.make_server()
         _check_encodable(sys.executable)
         with self._named():
             mcp_servers.put_server(self.document, server)

@@ -6,32 +6,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import PurePath
 from typing import Any
 
+from remuda.agents.mcp_server import NAME, is_ours, server_command
 from remuda.errors import InvalidOptions
 
-NAME = "remuda"
-_MODULE = ["-P", "-m", "remuda", "mcp"]
 
-
-def make_server(interpreter: str) -> dict[str, Any]:
-    """Return the entry. -P: a file of the working folder must not be imported in place of ours."""
-    return {"type": "stdio", "command": interpreter, "args": _MODULE, "env": {}}
+def make_server() -> dict[str, Any]:
+    """Return the entry."""
+    program, *arguments = server_command()
+    return {"type": "stdio", "command": program, "args": arguments, "env": {}}
 
 
 def find_server(document: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return our entry; None if there is none."""
     servers = document.get("mcpServers")
     server = servers.get(NAME) if isinstance(servers, dict) else None
-    return server if isinstance(server, dict) and _is_ours(server) else None
-
-
-def _is_ours(server: Mapping[str, Any]) -> bool:
-    command, arguments = server.get("command"), server.get("args")
-    if arguments == _MODULE:
-        return True
-    return isinstance(command, str) and PurePath(command).name == "remuda" and arguments == ["mcp"]
+    return server if isinstance(server, dict) and is_ours(server.get("command"), server.get("args")) else None
 
 
 def put_server(document: dict[str, Any], server: Mapping[str, Any]) -> None:

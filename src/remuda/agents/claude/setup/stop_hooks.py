@@ -15,10 +15,9 @@ from pathlib import PurePath
 from typing import Any
 
 from remuda.agents.claude.launch import BLOCK_CAP_VARIABLE
+from remuda.agents.settings_file import command_hooks, remove_hooks
 from remuda.agents.setup import same_path
 from remuda.errors import InvalidOptions
-
-from .settings_file import command_hooks, remove_hooks
 
 TIMEOUT = 600
 DEFAULT_CAP = 8

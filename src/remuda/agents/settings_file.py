@@ -1,7 +1,7 @@
-"""Change a settings file of Claude Code: read it strictly, and replace it atomically.
+"""Change a settings file of an agent: read it strictly, and replace it atomically.
 
 What we do not change keeps its value, its order and the file's indentation. A file that cannot be read as the
-CLI reads it is refused and stays as it is.
+agent reads it is refused and stays as it is.
 """
 
 from __future__ import annotations
@@ -10,45 +10,29 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from remuda.agents.claude.files import config_folder
 from remuda.durable import read_regular, replace_file
 from remuda.errors import InvalidOptions
+
+from .setup import AddedInboxHook, RemovedInboxHooks
 
 _BOM = "\ufeff"
 _HINT = "fix it first; nothing was changed"
 
 
-def user_file(env: Mapping[str, str]) -> Path:
-    return config_folder(env) / "settings.json"
+class SettingsText:
+    """A settings file as text. A subclass has the text that `save` writes, and what of ours it may hold."""
 
-
-def project_file(cwd: Path) -> Path:
-    return cwd / ".claude" / "settings.json"
-
-
-def local_file(cwd: Path) -> Path:
-    """Return the project's file for one user. It is not committed, so it may have paths of this machine."""
-    return cwd / ".claude" / "settings.local.json"
-
-
-def settings_files(env: Mapping[str, str], cwd: Path) -> list[Path]:
-    """Return the files that apply in `cwd`; they need not exist."""
-    return [user_file(env), project_file(cwd), local_file(cwd)]
-
-
-class SettingsFile:
-    """Change `document`, then `save` it."""
+    agent = "this agent"
 
     def __init__(self, path: Path) -> None:
         self.path = path
         # Written through a link: many users keep their settings elsewhere. But a clone can bring a link too.
         self.real = Path(os.path.realpath(path))
         self._text = self._read()
-        self.document: dict[str, Any] = self._parse()
 
     def _read(self) -> str | None:
         try:
@@ -60,20 +44,19 @@ class SettingsFile:
         except UnicodeDecodeError as error:
             raise InvalidOptions(f"{self.path} is not UTF-8: {error.reason}", hint=_HINT) from error
 
-    def _parse(self) -> dict[str, Any]:
-        if self._text is None or not self._text.removeprefix(_BOM).strip():
-            return {}
-        try:
-            document = json.loads(
-                self._text.removeprefix(_BOM),
-                object_pairs_hook=_without_repeats,
-                parse_constant=_refuse_constant,
-            )
-        except (ValueError, RecursionError) as error:
-            raise InvalidOptions(f"{self.path} is not valid JSON: {error}", hint=_HINT) from error
-        if not isinstance(document, dict):
-            raise InvalidOptions(f"{self.path} is not a JSON object", hint=_HINT)
-        return document
+    @property
+    def had_hooks(self) -> bool:
+        """Whether the saved file has something of ours."""
+        raise NotImplementedError
+
+    @property
+    def has_hooks(self) -> bool:
+        """Whether it has something of ours with the changes in memory."""
+        raise NotImplementedError
+
+    def texts(self) -> tuple[str | None, str | None]:
+        """Return the text now and after `save`; None for a file that does not exist."""
+        raise NotImplementedError
 
     def save(self) -> bool:
         """Write the file. Return whether there was something to change."""
@@ -96,6 +79,61 @@ class SettingsFile:
             replace_file(self.real, text.encode(), self._mode())
         self._text = text
 
+    def _mode(self) -> int:
+        try:
+            return stat.S_IMODE(self.real.stat().st_mode)
+        except FileNotFoundError:
+            return 0o600
+
+    # ── what of ours it may hold: nothing, unless a subclass says otherwise ──
+
+    def add_inbox_hook(self, arguments: Sequence[str], *, timeout: float, keep_cap: bool) -> AddedInboxHook:
+        raise InvalidOptions(
+            f"{self.agent} has no inbox hook", hint="messages need a session of 'remuda start'"
+        )
+
+    def remove_inbox_hooks(self, inbox: str | None, *, restore_cap: bool) -> RemovedInboxHooks:
+        return RemovedInboxHooks([], is_last=False, restored_cap="")
+
+    def add_boss_hooks(self, boss_folder: Path) -> int:
+        raise InvalidOptions(f"{self.path} has no place for the boss's hooks")
+
+    def remove_boss_hooks(self) -> int:
+        return 0
+
+    @property
+    def has_mcp_server(self) -> bool:
+        return False
+
+    def add_mcp_server(self) -> None:
+        raise InvalidOptions(f"{self.path} has no place for MCP servers")
+
+    def remove_mcp_server(self) -> bool:
+        return False
+
+
+class SettingsFile(SettingsText):
+    """A JSON file. Change `document`, then `save` it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.document: dict[str, Any] = self._parse()
+
+    def _parse(self) -> dict[str, Any]:
+        if self._text is None or not self._text.removeprefix(_BOM).strip():
+            return {}
+        try:
+            document = json.loads(
+                self._text.removeprefix(_BOM),
+                object_pairs_hook=_without_repeats,
+                parse_constant=_refuse_constant,
+            )
+        except (ValueError, RecursionError) as error:
+            raise InvalidOptions(f"{self.path} is not valid JSON: {error}", hint=_HINT) from error
+        if not isinstance(document, dict):
+            raise InvalidOptions(f"{self.path} is not a JSON object", hint=_HINT)
+        return document
+
     def texts(self) -> tuple[str | None, str | None]:
         """Return the text now and after `save`; None for a file that does not exist."""
         return self._text, self._text if self.document == self._parse() else self._rendered()
@@ -103,12 +141,6 @@ class SettingsFile:
     def saved_document(self) -> dict[str, Any]:
         """Return the document without the changes in memory."""
         return self._parse()
-
-    def _mode(self) -> int:
-        try:
-            return stat.S_IMODE(self.real.stat().st_mode)
-        except FileNotFoundError:
-            return 0o600
 
     def _rendered(self) -> str:
         before = self._text or "{\n  \n}\n"
@@ -157,6 +189,28 @@ def command_hooks(document: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, 
     for event, hook in listed_hooks(document):
         if isinstance(hook, dict) and isinstance(hook.get("command"), str):
             yield event, hook
+
+
+def put_hooks(
+    document: dict[str, Any], hooks: Mapping[str, Mapping[str, Any]], is_ours: Callable[[str, Any], bool]
+) -> None:
+    """Add a hook for each event in place of older ones of ours.
+
+    Raises `InvalidOptions` if the document has no place for them.
+    """
+    events = document.get("hooks", {})
+    if not isinstance(events, dict):
+        raise InvalidOptions("'hooks' must be an object", hint="fix it first")
+    for event in hooks:
+        if not isinstance(events.get(event, []), list):
+            raise InvalidOptions(f"'hooks.{event}' must be a list", hint="fix it first")
+    ours = [(event, hook) for event, hook in listed_hooks(document) if is_ours(event, hook)]
+    if len(ours) == len(hooks) and all(hooks.get(event) == hook for event, hook in ours):
+        return
+    remove_hooks(document, is_ours)
+    events = document.setdefault("hooks", {})
+    for event, hook in hooks.items():
+        events.setdefault(event, []).append({"hooks": [dict(hook)]})
 
 
 def remove_hooks(document: dict[str, Any], is_ours: Callable[[str, Any], bool]) -> None:

@@ -1,0 +1,43 @@
+"""Our MCP server in copilot's own configuration, by `remuda setup mcp --agent copilot`."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.real_cli.copilot import RealCopilot
+from support.keeper import until
+from support.mcp_setup import TOOLS, offered, server_in
+
+pytestmark = pytest.mark.real
+
+
+def test_copilot_lists_and_starts_our_server(copilot: RealCopilot, home: Path, model: LoopbackModel) -> None:
+    env = {**copilot.env, "REMUDA_HOME": str(home)}
+
+    def run(*words: str) -> str:
+        done = subprocess.run(
+            copilot.argv(*words),
+            cwd=copilot.project,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=True,
+        )
+        return done.stdout
+
+    with server_in(home, "copilot", env, copilot.home / ".copilot" / "mcp-config.json"):
+        assert "remuda" in run("mcp", "list")
+
+        def has_tools() -> bool:
+            """copilot does not wait long for a server before its first request."""
+            run("-p", "hello", "--output-format", "json")
+            return offered(model) == set(TOOLS)
+
+        until(has_tools, "our tools in a request")
+    assert "remuda" not in run("mcp", "list")
