@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any, Protocol
 
+from remuda.agents.copilot.self_test import CopilotSelfTest
 from remuda.keeper.environment import session_environment
 from remuda.testing.real_cli import RealCli, binary_of
-from remuda.testing.real_cli.bench import API_KEY
 from support.keeper import Start
 from support.messages import Post
 
@@ -22,34 +22,12 @@ class MakeCopilot(Protocol):
 class CopilotCli(RealCli):
     """Copilot with a fresh home and project, on the model at `base_url`."""
 
+    plan = CopilotSelfTest()
+
     def __init__(self, folder: Path, base_url: str, *, trust: bool = True) -> None:
         super().__init__(folder, base_url, trust=trust, binary=binary_of("copilot"))
-
-    def _environment(self, base_url: str) -> dict[str, str]:
-        kept = {
-            name: value
-            for name, value in super()._environment(base_url).items()
-            if not name.startswith(("ANTHROPIC", "CLAUDE", "DISABLE"))
-        }
-        return kept | {
-            "COPILOT_OFFLINE": "true",
-            "COPILOT_AUTO_UPDATE": "false",
-            "COPILOT_PROVIDER_TYPE": "anthropic",
-            "COPILOT_PROVIDER_BASE_URL": base_url,
-            "COPILOT_PROVIDER_API_KEY": API_KEY,
-            "COPILOT_MODEL": "claude-sonnet-4.5",
-            # It unpacks 300 MB there at its first start. Nothing else of the home is shared.
-            "XDG_CACHE_HOME": str(self.binary.parent / "unpacked"),
-        }
-
-    def _configure(self, trusted: list[Path]) -> None:
-        folder = self.home / ".copilot"
-        folder.mkdir()
-        (folder / "settings.json").write_text(json.dumps({"banner": "never"}))
-        if trusted:
-            (folder / "config.json").write_text(
-                json.dumps({"trustedFolders": [str(path) for path in trusted]})
-            )
+        # It unpacks 300 MB there at its first start. Nothing else of the home is shared.
+        self.env["XDG_CACHE_HOME"] = str(self.binary.parent / "unpacked")
 
     def events(self) -> list[dict[str, Any]]:
         """All records of all conversations."""
@@ -66,4 +44,4 @@ def keep_copilot(start: Start, cli: CopilotCli, *flags: str, **more: Any) -> Pos
 
 def shell(command: str) -> str:
     """A prompt that lets the agent run a command."""
-    return f"TOOL {json.dumps({'name': 'bash', 'input': {'command': command, 'description': 'run it'}})}"
+    return CopilotCli.plan.tool_prompt(command)

@@ -10,6 +10,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -30,7 +31,8 @@ from remuda.testing.loopback_model import LoopbackModel
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection
 
-from .promises import Outcome, Verdict, find_promise
+from .promises import SESSIONS, Outcome, Verdict, find_promise
+from .results import find_binary
 
 T = TypeVar("T")
 _POLL_INTERVAL = 0.1
@@ -125,6 +127,7 @@ class Trial:
             self._try(key, function)
 
     def _others(self) -> None:
+        self._try("calls", self._calls)
         self._try("trust", self._trust)
         for backend in ("stream", "terminal"):
             if backend in self._plan.backends:
@@ -176,6 +179,7 @@ class Trial:
             [] if options.get("resume") else command,
             agent=self._agent,
             cwd=cwd,
+            env=self._plan.variables,
             draft_patience=1.0,
             cols=120,
             rows=40,
@@ -186,7 +190,7 @@ class Trial:
         return session
 
     def _start(self) -> str:
-        self._main = self._begin("self-test", self._project)
+        self._main = self._begin(SESSIONS[0], self._project)
         try:
             self._client = self._watch(self._main)
             self._until(lambda: self._rests(self._main), "the composer")
@@ -395,7 +399,7 @@ class Trial:
     def _resume(self) -> str:
         self._client.close()
         self._main.kill(grace=2.0)
-        self._main = self._begin("self-test", self._project, resume=True)
+        self._main = self._begin(SESSIONS[0], self._project, resume=True)
         self._client = self._watch(self._main)
         self._deliver(self._main, "do you remember it")
         asked = [one for one in self._model.main_requests if "do you remember it" in one.prompt]
@@ -413,17 +417,25 @@ class Trial:
 
     # ── the others ──
 
+    def _calls(self) -> str | None:
+        with tempfile.TemporaryDirectory() as folder:
+            binary = find_binary(self._agent)
+            missing = self._plan.missing_calls(binary, Path(folder)) if binary is not None else None
+        if missing:
+            raise Broken(f"missing: {', '.join(missing)}")
+        return None if missing is None else "by its own description"
+
     def _trust(self) -> str | None:
         if not self._plan.asks_trust:
             return None
-        waiting = self._begin("not-trusted", self._untrusted[0])
+        waiting = self._begin(SESSIONS[1], self._untrusted[0])
         self._until(lambda: self._prompts.trust_choice(waiting.screen()) is not None, "the trust dialog")
         waiting.send("not before the user agrees")
         time.sleep(_WATCH_SECONDS)
         if self._prompts.trust_choice(waiting.screen()) is None or self._prompts_with("not before the user"):
             raise Unsafe("the dialog was answered without your word")
         waiting.kill(grace=0.0)
-        trusted = self._begin("trusted", self._untrusted[1], trust=True)
+        trusted = self._begin(SESSIONS[2], self._untrusted[1], trust=True)
         self._deliver(trusted, "the user agreed")
         trusted.kill(grace=0.0)
         return "it is answered with --trust only"
@@ -451,7 +463,8 @@ class Trial:
         texts = [f"the secret of {backend}", f"another request to {backend}"]
 
         async def main() -> None:
-            async with Client(agent=self._agent, backend=backend, cwd=self._project) as client:
+            options: dict[str, Any] = {"agent": self._agent, "backend": backend, "cwd": self._project}
+            async with Client(**options, spawn_timeout=self._limit()) as client:
                 for text in texts:
                     result = await client.run(text, timeout=self._limit())
                     if text not in result.text:

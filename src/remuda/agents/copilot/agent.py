@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from remuda.agents.warm import WarmAgent
 
     from .observer import CopilotObserver
+    from .self_test import CopilotSelfTest
 
 
 class CopilotAgent(PlainAgent):
@@ -54,6 +55,11 @@ class CopilotAgent(PlainAgent):
         from .sources import CopilotSources
 
         return CopilotSources()
+
+    def self_test(self) -> CopilotSelfTest:
+        from .self_test import CopilotSelfTest
+
+        return CopilotSelfTest()
 
     def launch(self, context: LaunchContext) -> Launch:
         from .launch import prepare
