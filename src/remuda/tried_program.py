@@ -1,7 +1,7 @@
 """Programs that a self-test tried here: what it found of each, and the refusal of one that is not safe.
 
-`self_test/results` writes the documents: `$REMUDA_HOME/self-tests/AGENT-DIGEST.json`. All that starts an agent
-calls `check_program` first: the keeper for an agent on a terminal, `supervised` for one without.
+`self_test/results` writes the documents: `$REMUDA_HOME/self-tests/AGENT-DIGEST.json`. All that starts an
+agent calls `check_program` first: the keeper for an agent on a terminal, `supervised` for one without.
 """
 
 from __future__ import annotations

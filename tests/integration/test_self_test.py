@@ -33,6 +33,14 @@ def test_start_that_fails_ends_the_test_and_shows_the_words_of_the_program(
     assert again["words"] == ["unknown option: --settings"]
 
 
+@pytest.mark.parametrize("agent", ["codex", "opencode", "copilot"])
+def test_start_that_fails_shows_the_words_of_any_agent(remuda: Commands, tmp_path: Path, agent: str) -> None:
+    bad = write_program(tmp_path / "bad", "#!/bin/sh\necho 'unknown option here'\nexit 1\n")
+    found = json.loads(remuda("doctor", "--agent", agent, "--binary", str(bad), "--json", code=1).out)
+    assert [(one["promise"], one["verdict"]) for one in found["outcomes"]] == [("start", "does not hold")]
+    assert found["words"] == ["unknown option here"]
+
+
 def test_wrong_options_are_refused_with_what_to_do(remuda: Commands) -> None:
     assert "offers no self-test" in remuda("doctor", "--agent", "demo", code=2).err
     assert "--binary PATH" in remuda("doctor", "--agent", "claude", "--binary", "/no/where", code=127).err
@@ -74,7 +82,7 @@ def test_every_way_to_start_an_agent_refuses_what_is_not_safe(remuda: Commands, 
         (("print", "hello"), 2),
         (("print", "--backend", "stream", "hello"), 2),
         (("ask", "hello"), 2),
-        (("run", "hello"), 8),
+        (("run", "hello"), 2),
     ):
         assert why in remuda(*words, env=env, code=code).err, words
     done = subprocess.run(
@@ -86,7 +94,10 @@ def test_every_way_to_start_an_agent_refuses_what_is_not_safe(remuda: Commands, 
         check=True,
     )
     assert done.stdout.split() == ["NOT_SAFE"] * 5, done.stdout
-    assert "NOT_SAFE" not in remuda("start", "plain", "--detach", "--agent", "simple", "--", "sleep", "60", env=env).err
+    assert (
+        "NOT_SAFE"
+        not in remuda("start", "plain", "--detach", "--agent", "simple", "--", "sleep", "60", env=env).err
+    )
     assert {one["name"] for one in json.loads(remuda("ls", "--json", env=env).out)} == {"one", "plain"}
 
 
@@ -125,7 +136,7 @@ for start in (
 def keep_result(remuda: Commands, env: dict[str, str], broken: str) -> Path:
     """Store a result in which one promise does not hold."""
     program = (
-        "import sys; from remuda.self_test.results import *\n"
+        "import sys; from remuda.self_test.results import *\nfrom remuda.tried_program import *\n"
         "from remuda.self_test.promises import *\n"
         "binary = find_binary('claude')\n"
         "broken = Outcome(find_promise(sys.argv[1]), Verdict.FAILS, 'seen')\n"

@@ -10,7 +10,7 @@ from remuda.testing.real_cli import OLDER, PINNED, VERSION, binary_path
 from support.commands import Commands
 from support.counts import SOAK
 from support.print_calls import write_program
-from support.self_tests import check_self_test, try_binary, verdicts
+from support.self_tests import PATIENCE, check_self_test, try_binary, verdicts
 
 pytestmark = pytest.mark.real
 KNOWN = {"2.1.197": frozenset({"pool_stream"})}
@@ -18,12 +18,14 @@ KNOWN = {"2.1.197": frozenset({"pool_stream"})}
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(PATIENCE + 60)
 @pytest.mark.parametrize("version", [*OLDER, PINNED] if SOAK else [VERSION])
 def test_self_test_knows_what_holds_and_leaves_nothing(remuda: Commands, version: str) -> None:
     check_self_test(remuda, "claude", version, binary_path(version), KNOWN.get(version, frozenset()))
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(PATIENCE + 60)
 @pytest.mark.skipif(not SOAK, reason="takes as long as a test of a version")
 def test_self_test_names_hooks_that_do_not_come(remuda: Commands, tmp_path: Path) -> None:
     """The program gets none of our hooks, as on a version that knows no such settings."""

@@ -16,7 +16,11 @@ def test_hazards_of_an_agent_each_name_a_test_that_exists(agent: str, count: int
     rows = re.findall(r"^\| (\d+) \|.*\| (.*) \|$", page, re.MULTILINE)
     assert [int(number) for number, _ in rows] == list(range(1, count + 1))
     folder = ROOT / "tests" / "real" / agent
-    tests = {name for path in folder.glob("test_*.py") for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)}
+    tests = {
+        name
+        for path in folder.glob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)
+    }
     for number, cell in rows:
         named = set(re.findall(r"`(test_\w+)`", cell))
         assert named <= tests, f"hazard {number}: no such test: {named - tests}"

@@ -66,6 +66,8 @@ class SelfTest(Protocol):
     """Prompts that the terminal could run as commands of the agent."""
     compact: str
     clear: str
+    describes_calls: bool
+    """Whether it can describe the calls that its server takes."""
     asks_trust: bool
     """Whether it asks if a folder is trusted."""
     backends: Sequence[str]
@@ -80,10 +82,10 @@ class SelfTest(Protocol):
     def leftovers(self, place: BenchPlace) -> Sequence[Path]:
         """Return files and folders outside the bench that it makes, to be removed after the test."""
 
-    def missing_calls(self, binary: Path, folder: Path) -> Sequence[str] | None:
+    def missing_calls(self, binary: Path, folder: Path) -> Sequence[str]:
         """Return what the program's own description of its server lacks of what we use.
 
-        None if it describes none. `folder` is empty, and may be filled.
+        `folder` is empty, and may be filled.
         """
 
     def tool_prompt(self, command: str) -> str:

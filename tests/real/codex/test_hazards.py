@@ -75,6 +75,7 @@ def test_a_new_conversation_of_the_user_gets_the_next_message(
     assert b"TANGERINE" not in model.main_requests[-1].raw
 
 
+@pytest.mark.shows("a rate limit gives the message back for later")
 def test_a_limit_is_kept_for_the_account_and_opens_no_trap(
     codex: RealCodex, start: Start, model: LoopbackModel
 ) -> None:

@@ -21,6 +21,7 @@ from support.messages import CHAIN, stages, step
 pytestmark = pytest.mark.real
 
 
+@pytest.mark.shows("the usage of a turn is known")
 def test_message_is_called_with_the_whole_chain(codex: RealCodex, start: Start, model: LoopbackModel) -> None:
     post = keep(start, codex)
     sent = post.send("! hello\tcodex\n/second line  ")
@@ -29,6 +30,8 @@ def test_message_is_called_with_the_whole_chain(codex: RealCodex, start: Start, 
     assert step(sent, "ended")["usage"]
 
 
+@pytest.mark.shows("a permission request is decided from elsewhere")
+@pytest.mark.shows("it is allowed with an edited input", refused=True)
 def test_turn_with_a_permission_is_decided_here_or_at_the_terminal(
     codex: RealCodex, start: Start, model: LoopbackModel
 ) -> None:
@@ -114,6 +117,7 @@ async def plan_turn(path: str, thread: str, prompt: str) -> None:
         listening.cancel()
 
 
+@pytest.mark.shows("a question is answered from elsewhere")
 def test_question_is_answered_from_elsewhere(codex: RealCodex, start: Start, model: LoopbackModel) -> None:
     post = keep(start, codex)
     assert stages(post.send("first")) == CHAIN

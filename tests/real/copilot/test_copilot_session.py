@@ -29,6 +29,7 @@ def _draft(post: Post) -> str:
     return read_composer(post.lines()).text
 
 
+@pytest.mark.shows("the usage of a turn is known")
 def test_messages_are_exact_unsafe_ones_refused_and_dialogs_left_alone(
     copilot: CopilotCli, start: Start, model: LoopbackModel
 ) -> None:
@@ -87,6 +88,8 @@ def _rewind_dialog_gets_no_prompt(post: Post) -> None:
     assert stages(post.ended(sent)) == CHAIN
 
 
+@pytest.mark.shows("a permission request is decided from elsewhere")
+@pytest.mark.shows("it is allowed with an edited input", refused=True)
 def test_permission_from_elsewhere_cancel_and_draft(
     copilot: CopilotCli, start: Start, model: LoopbackModel
 ) -> None:
@@ -198,9 +201,7 @@ def press_until_closed(post: Post, key: bytes) -> None:
     until(is_closed, "the end of the dialog")
 
 
-def test_prompt_of_a_user_and_ours_never_mix(
-    copilot: CopilotCli, start: Start, model: LoopbackModel
-) -> None:
+def test_prompt_of_a_user_and_ours_never_mix(copilot: CopilotCli, start: Start, model: LoopbackModel) -> None:
     """Prompts that are typed during a turn become one request."""
     post = keep_copilot(start, copilot)
     assert stages(post.send("first")) == CHAIN

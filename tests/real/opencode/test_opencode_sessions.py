@@ -22,6 +22,8 @@ from support.opencode import PATIENCE, QUESTION, Opencode, bash, record_of, scre
 pytestmark = pytest.mark.real
 
 
+@pytest.mark.shows("the usage of a turn is known")
+@pytest.mark.shows("a rate limit gives the message back for later")
 def test_message_chain_draft_human_turn_interrupt_and_errors(opencode: Opencode, start: Start) -> None:
     post = opencode.start(start, draft_patience=1.0)
     post.watcher.until("idle")
@@ -67,6 +69,9 @@ def test_message_chain_draft_human_turn_interrupt_and_errors(opencode: Opencode,
     assert post.kept.complaints() == []
 
 
+@pytest.mark.shows("a permission request is decided from elsewhere")
+@pytest.mark.shows("it is allowed with an edited input", refused=True)
+@pytest.mark.shows("a question is answered from elsewhere")
 def test_permissions_and_questions_are_answered_from_both_sides(opencode: Opencode, start: Start) -> None:
     post = opencode.start(start)
     post.client.request("watch")

@@ -21,7 +21,9 @@ def test_pages_show_the_self_tests_that_were_recorded_last() -> None:
 
 def test_every_agent_that_is_tested_is_in_the_table() -> None:
     recorded = canary.load()
-    assert {(agent, version) for agent in recorded for version in recorded[agent]} == set(canary.all_versions())
+    assert {(agent, version) for agent in recorded for version in recorded[agent]} == set(
+        canary.all_versions()
+    )
     assert "| promise | Claude Code 2.1.325 | codex " in canary.agents_table(recorded)
 
 

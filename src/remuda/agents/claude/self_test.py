@@ -48,6 +48,7 @@ class ClaudeSelfTest:
     )
     compact = "/compact"
     clear = "/clear"
+    describes_calls = False
     asks_trust = True
     backends: Sequence[str] = ("terminal", "stream")
 
@@ -81,8 +82,8 @@ class ClaudeSelfTest:
         name = hashlib.sha256(str(place.home / ".claude").encode()).hexdigest()[:8]
         return [Path(f"/tmp/cc-daemon-{os.getuid()}") / name]  # noqa: S108
 
-    def missing_calls(self, binary: Path, folder: Path) -> None:
-        return None
+    def missing_calls(self, binary: Path, folder: Path) -> Sequence[str]:
+        return ()
 
     def tool_prompt(self, command: str) -> str:
         return f"RUNBASH {command}"

@@ -6,11 +6,12 @@ found here without trying each of them.
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from remuda.untrusted import parse_object
 
 Schema = Mapping[str, Any]
 
@@ -35,7 +36,12 @@ def _under(prefix: str, fields: Sequence[str]) -> tuple[str, ...]:
 
 USED: Mapping[str, Mapping[str, Sequence[str]]] = {
     "ClientRequest": {
-        "initialize": ("clientInfo.name", "clientInfo.title", "clientInfo.version", "capabilities.experimentalApi"),
+        "initialize": (
+            "clientInfo.name",
+            "clientInfo.title",
+            "clientInfo.version",
+            "capabilities.experimentalApi",
+        ),
         "thread/start": (
             *("cwd", "model", "baseInstructions", "developerInstructions", "approvalPolicy", "sandbox"),
             *("config", "ephemeral"),
@@ -130,10 +136,9 @@ def find_missing(folder: Path) -> list[str]:
 
 def _load(folder: Path, name: str) -> Schema:
     try:
-        document = json.loads((folder / f"{name}.json").read_text())
+        return parse_object((folder / f"{name}.json").read_bytes())
     except (OSError, ValueError):
         return {}
-    return document if isinstance(document, dict) else {}
 
 
 def _variants(schema: Schema, root: Schema, seen: frozenset[str] = frozenset()) -> Iterator[Schema]:
@@ -156,7 +161,7 @@ def _methods(schema: Schema) -> Iterator[tuple[str, Schema]]:
 
 
 def _has(schema: Schema, root: Schema, field: str) -> bool:
-    """Return whether a schema has a field: `a.b`, with `*` for any name, or `a.b=c` with one of its values."""
+    """Return whether a schema has a field: `a.b`, with `*` for any name, or `a.b=c` with a value."""
     path, _, value = field.partition("=")
     places: list[Schema] = [schema]
     for name in path.split("."):
@@ -168,7 +173,9 @@ def _has(schema: Schema, root: Schema, field: str) -> bool:
         ]
     if not value:
         return bool(places)
-    return any(value in (*one.get("enum", ()), one.get("const")) for at in places for one in _variants(at, root))
+    return any(
+        value in (*one.get("enum", ()), one.get("const")) for at in places for one in _variants(at, root)
+    )
 
 
 def _member(schema: Schema, name: str) -> Schema | None:

@@ -38,6 +38,7 @@ class CodexSelfTest:
     )
     compact = ""
     clear = ""
+    describes_calls = True
     asks_trust = True
     backends: Sequence[str] = ("stream",)
 
@@ -45,7 +46,9 @@ class CodexSelfTest:
         return {_KEY_VARIABLE: MADE_UP_KEY}
 
     def files(self, place: BenchPlace) -> Mapping[Path, bytes]:
-        trusted = "\n".join(f"[projects.{json.dumps(str(path))}]\ntrust_level = 'trusted'" for path in place.trusted)
+        trusted = "\n".join(
+            f"[projects.{json.dumps(str(path))}]\ntrust_level = 'trusted'" for path in place.trusted
+        )
         config = (
             'model = "loopback-model"\nmodel_provider = "loopback"\ncheck_for_update_on_startup = false\n'
             f'[model_providers.loopback]\nname = "loopback"\nbase_url = "{place.model_url}/v1"\n'

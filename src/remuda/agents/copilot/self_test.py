@@ -21,13 +21,13 @@ class CopilotSelfTest:
     allowed_command = "echo remuda-tool"
     failing_command = "ls no-such-file"
     sources: Sequence[str] = ("hook", "transcript", "screen")
-    # Not PermissionRequest, whose payload names its event in another field (1.0.102).
+    # Not PermissionRequest, whose payload names its event in another field. Not PostToolUseFailure: for
+    # copilot, a command that fails is no failure of its tool (1.0.102).
     hooks: Sequence[str] = (
         "SessionStart",
         "UserPromptSubmit",
         "PreToolUse",
         "PostToolUse",
-        "PostToolUseFailure",
         "Notification",
         "Stop",
         "SessionEnd",
@@ -47,6 +47,7 @@ class CopilotSelfTest:
     )
     compact = ""
     clear = ""
+    describes_calls = False
     asks_trust = True
     backends: Sequence[str] = ("stream",)
 
@@ -63,7 +64,7 @@ class CopilotSelfTest:
 
     def files(self, place: BenchPlace) -> Mapping[Path, bytes]:
         folder = place.home / ".copilot"
-        made = {folder / "settings.json": {"banner": "never"}}
+        made: dict[Path, object] = {folder / "settings.json": {"banner": "never"}}
         if place.trusted:
             made[folder / "config.json"] = {"trustedFolders": [str(path) for path in place.trusted]}
         return {path: json.dumps(document).encode() for path, document in made.items()}
@@ -71,8 +72,8 @@ class CopilotSelfTest:
     def leftovers(self, place: BenchPlace) -> Sequence[Path]:
         return ()
 
-    def missing_calls(self, binary: Path, folder: Path) -> None:
-        return None
+    def missing_calls(self, binary: Path, folder: Path) -> Sequence[str]:
+        return ()
 
     def tool_prompt(self, command: str) -> str:
         given = {"command": command, "description": "run it"}

@@ -30,6 +30,7 @@ class OpencodeSelfTest:
     )
     compact = ""
     clear = "/new"
+    describes_calls = False
     asks_trust = False
     backends: Sequence[str] = ("terminal",)
 
@@ -54,8 +55,8 @@ class OpencodeSelfTest:
     def leftovers(self, place: BenchPlace) -> Sequence[Path]:
         return ()
 
-    def missing_calls(self, binary: Path, folder: Path) -> None:
-        return None
+    def missing_calls(self, binary: Path, folder: Path) -> Sequence[str]:
+        return ()
 
     def tool_prompt(self, command: str) -> str:
         given = {"command": command, "description": "run it"}

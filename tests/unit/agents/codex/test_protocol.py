@@ -66,7 +66,9 @@ def test_schema_that_has_all_lacks_nothing(tmp_path: Path) -> None:
 def test_method_field_value_and_file_that_are_missing_are_named(tmp_path: Path) -> None:
     folder = schema_of(tmp_path)
     path = folder / "ClientRequest.json"
-    path.write_text(path.read_text().replace("turn/interrupt", "turn/stop").replace("clientUserMessageId", "other"))
+    path.write_text(
+        path.read_text().replace("turn/interrupt", "turn/stop").replace("clientUserMessageId", "other")
+    )
     path = folder / "ServerNotification.json"
     path.write_text(path.read_text().replace('"failed"', '"broken"'))
     (folder / "v2" / "TurnStartResponse.json").unlink()
