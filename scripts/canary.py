@@ -26,7 +26,7 @@ RECORDED = ROOT / "tests" / "data" / "canary.json"
 VERSIONS_PAGE = ROOT / "docs" / "reference" / "versions.md"
 AGENTS_PAGE = ROOT / "docs" / "reference" / "agents.md"
 BEGIN, END = "<!-- made by scripts/canary.py -->\n", "<!-- end of the self-test -->\n"
-_TIMEOUT = 300
+_TIMEOUT = 900
 _CELLS = {Verdict.HOLDS: "yes", Verdict.FAILS: "no", Verdict.UNKNOWN: "not known"}
 
 Result = dict[str, Any]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from websockets.asyncio.client import unix_connect
 
+from remuda import Session
 from remuda.agents.codex.rpc import RpcPeer
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli.codex import RealCodex
@@ -176,6 +177,6 @@ def test_interrupt_without_a_turn_leaves_it_running(
     """One Ctrl-C in an empty composer would end codex."""
     post = keep(start, codex)
     assert stages(post.send("first")) == CHAIN
-    post.client.request("interrupt")
+    assert Session(post.kept.paths.name, folder=post.kept.paths.folder).interrupt() is None
     assert stages(post.send("second")) == CHAIN
     assert prompts(model) == ["first", "second"]
