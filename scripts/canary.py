@@ -113,7 +113,8 @@ def versions_table(recorded: Recorded) -> str:
 def agents_table(recorded: Recorded) -> str:
     """Return the table of all agents, each in its newest version."""
     columns = {}
-    for agent, found in recorded.items():
+    for agent in [one for one in ("claude", *OTHER_VERSIONS) if one in recorded]:
+        found = recorded[agent]
         newest = max(found, key=_number)
         plan = find_self_test(agent)
         columns[f"{plan.program if plan is not None else agent} {newest}"] = found[newest]

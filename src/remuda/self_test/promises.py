@@ -50,7 +50,7 @@ PROMISES = (
     Promise("draft", "a draft survives a message", "what you typed and did not send may be lost"),
     Promise("resume", "a conversation is resumed", "'start --resume' may begin a new conversation"),
     Promise("hooks", "all hooks report", "what these hooks report is known later or not"),
-    Promise("calls", "its server has all that is called", "what is missing of its server will fail"),
+    Promise("calls", "its server has every call that is used", "calls that it does not have will fail"),
     Promise("trust", "the trust dialog waits for your word", "a folder could be trusted without you", True),
     Promise("print", "'print' answers five times, with usage", "tokens and costs of 'print' may be missing"),
     Promise(

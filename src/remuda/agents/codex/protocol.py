@@ -142,7 +142,7 @@ def _load(folder: Path, name: str) -> Schema:
 
 
 def _variants(schema: Schema, root: Schema, seen: frozenset[str] = frozenset()) -> Iterator[Schema]:
-    """Yield a schema, and all that it stands for: what it refers to, members of a union, of a list."""
+    """Yield a schema, what it refers to, and the members of a union or a list."""
     yield schema
     name = str(schema.get("$ref", "")).rpartition("/")[2]
     parts = [root.get("definitions", {}).get(name, {})] if name and name not in seen else []

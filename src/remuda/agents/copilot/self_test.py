@@ -21,8 +21,8 @@ class CopilotSelfTest:
     allowed_command = "echo remuda-tool"
     failing_command = "ls no-such-file"
     sources: Sequence[str] = ("hook", "transcript", "screen")
-    # Not PermissionRequest, whose payload names its event in another field. Not PostToolUseFailure: for
-    # copilot, a command that fails is no failure of its tool (1.0.102).
+    # Not PermissionRequest, whose payload names its event in another field. Not PostToolUseFailure:
+    # copilot reports a command that failed by PostToolUse (1.0.102).
     hooks: Sequence[str] = (
         "SessionStart",
         "UserPromptSubmit",
@@ -57,7 +57,7 @@ class CopilotSelfTest:
             "COPILOT_AUTO_UPDATE": "false",
             "COPILOT_PROVIDER_TYPE": "anthropic",
             "COPILOT_PROVIDER_BASE_URL": place.model_url,
-            # Long, because copilot masks its value in all that it prints.
+            # Long, because copilot masks its value in its output.
             "COPILOT_PROVIDER_API_KEY": MADE_UP_KEY,
             "COPILOT_MODEL": "claude-sonnet-4.5",
         }
