@@ -1,10 +1,10 @@
-"""Run the self-test of an agent on a list of versions, and write the table in docs/reference/versions.md.
+"""Run the self-test of agents on a list of versions, and write the tables in docs/reference.
 
-    python scripts/canary.py                      every version of Claude Code that can be fetched
-    python scripts/canary.py 2.1.300 2.1.325      these versions; the others stay as they were
-    python scripts/canary.py --write              only write the table again
+    python scripts/canary.py                        every version of every agent that can be fetched
+    python scripts/canary.py claude@2.1.300 codex   these; the others stay as they were
+    python scripts/canary.py --write                only write the tables again
 
-The binaries are those of `python -m remuda.testing.real_cli fetch VERSION…`. Results: tests/data/canary.json.
+The binaries are those of `python -m remuda.testing.real_cli fetch NAME…`. Results: tests/data/canary.json.
 """
 
 from __future__ import annotations
@@ -17,18 +17,22 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from remuda.agents import find_self_test
 from remuda.self_test.promises import PROMISES, Verdict
-from remuda.testing.real_cli import OLDER, PINNED, binary_path
+from remuda.testing.real_cli import OLDER, OTHER_VERSIONS, PINNED, binary_of, binary_path
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDED = ROOT / "tests" / "data" / "canary.json"
-PAGE = ROOT / "docs" / "reference" / "versions.md"
+VERSIONS_PAGE = ROOT / "docs" / "reference" / "versions.md"
+AGENTS_PAGE = ROOT / "docs" / "reference" / "agents.md"
 BEGIN, END = "<!-- made by scripts/canary.py -->\n", "<!-- end of the self-test -->\n"
-_TIMEOUT = 120
+_TIMEOUT = 900
 _CELLS = {Verdict.HOLDS: "yes", Verdict.FAILS: "no", Verdict.UNKNOWN: "not known"}
 
-Recorded = dict[str, dict[str, Any]]
-"""Of each version, its result, as `remuda doctor --agent claude --json` prints it."""
+Result = dict[str, Any]
+"""As `remuda doctor --agent AGENT --json` prints it, without what is true of this machine only."""
+Recorded = dict[str, dict[str, Result]]
+"""By agent and version."""
 
 
 def load() -> Recorded:
@@ -36,18 +40,36 @@ def load() -> Recorded:
     return found
 
 
-def try_version(version: str) -> dict[str, Any]:
+def all_versions() -> list[tuple[str, str]]:
+    """Return the agents and versions that can be fetched."""
+    return [*(("claude", version) for version in (*OLDER, PINNED)), *OTHER_VERSIONS.items()]
+
+
+def read_word(word: str) -> tuple[str, str]:
+    """Return agent and version of a word such as `codex` or `claude@2.1.300`."""
+    agent, _, version = word.partition("@")
+    found = (agent, version or {"claude": PINNED, **OTHER_VERSIONS}.get(agent, ""))
+    if found not in all_versions():
+        sys.exit(f"canary: {word} cannot be fetched; known are {', '.join(map('@'.join, all_versions()))}")
+    return found
+
+
+def try_version(agent: str, version: str) -> Result:
     """Return the result of one version, without what is true of this machine only."""
-    words = ["doctor", "--agent", "claude", "--json", "--timeout", str(_TIMEOUT)]
+    binary = binary_path(version) if agent == "claude" else binary_of(agent)
+    if not binary.exists():
+        name = version if agent == "claude" else agent
+        sys.exit(f"canary: fetch it first: python -m remuda.testing.real_cli fetch {name}")
+    words = ["doctor", "--agent", agent, "--json", "--timeout", str(_TIMEOUT), "--binary", str(binary)]
     with tempfile.TemporaryDirectory(prefix="remuda-canary-") as home:
         done = subprocess.run(
-            [sys.executable, "-m", "remuda", *words, "--binary", str(binary_path(version))],
+            [sys.executable, "-m", "remuda", *words],
             env={**os.environ, "REMUDA_HOME": home},
             stdout=subprocess.PIPE,
             check=False,
         )
     if done.returncode not in (0, 1) or not done.stdout:
-        sys.exit(f"canary: the self-test of {version} failed")
+        sys.exit(f"canary: the self-test of {agent} {version} failed")
     found = json.loads(done.stdout)
     kept = {key: found[key] for key in ("version", "digest", "offline", "seconds", "words")}
     kept["seconds"] = round(kept["seconds"])
@@ -55,18 +77,22 @@ def try_version(version: str) -> dict[str, Any]:
     return {**kept, "outcomes": [{key: one[key] for key in keys} for one in found["outcomes"]]}
 
 
-def table(recorded: Recorded) -> str:
-    versions = sorted(recorded, key=_number, reverse=True)
+# ── the tables ──
+
+
+def table(columns: dict[str, Result]) -> str:
+    """Return a table of all promises. `columns` has results by the words at their top."""
     notes: list[str] = []
-    rows = [f"| promise | {' | '.join(versions)} |", f"|{' --- |' * (len(versions) + 1)}"]
+    rows = [f"| promise | {' | '.join(columns)} |", f"|{' --- |' * (len(columns) + 1)}"]
     for promise in PROMISES:
-        cells = [_cell(recorded[version], promise.key, notes) for version in versions]
-        rows.append(f"| {promise.what} | {' | '.join(cells)} |")
+        cells = [_cell(result, promise.key, notes) for result in columns.values()]
+        if set(cells) != {"-"}:
+            rows.append(f"| {promise.what} | {' | '.join(cells)} |")
     listed = [f"{number}. {words}" for number, words in enumerate(notes, 1)]
     return "\n".join([*rows, "", *(listed or ["All hold."])]) + "\n"
 
 
-def _cell(result: dict[str, Any], key: str, notes: list[str]) -> str:
+def _cell(result: Result, key: str, notes: list[str]) -> str:
     for one in result["outcomes"]:
         if one["promise"] == key:
             verdict = Verdict(one["verdict"])
@@ -78,11 +104,38 @@ def _cell(result: dict[str, Any], key: str, notes: list[str]) -> str:
     return "-"
 
 
-def page(text: str, recorded: Recorded) -> str:
-    """Return the page with the table as it should be."""
+def versions_table(recorded: Recorded) -> str:
+    """Return the table of Claude Code's versions, the newest first."""
+    found = recorded.get("claude", {})
+    return table({version: found[version] for version in sorted(found, key=_number, reverse=True)})
+
+
+def agents_table(recorded: Recorded) -> str:
+    """Return the table of all agents, each in its newest version."""
+    columns = {}
+    for agent in [one for one in ("claude", *OTHER_VERSIONS) if one in recorded]:
+        found = recorded[agent]
+        newest = max(found, key=_number)
+        plan = find_self_test(agent)
+        columns[f"{plan.program if plan is not None else agent} {newest}"] = found[newest]
+    return table(columns)
+
+
+def page(text: str, made: str) -> str:
+    """Return a page with the table as it should be."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}{table(recorded)}{END}{after}"
+    return f"{before}{BEGIN}{made}{END}{after}"
+
+
+def write_pages(recorded: Recorded) -> None:
+    for path, made in pages(recorded).items():
+        path.write_text(page(path.read_text(), made))
+
+
+def pages(recorded: Recorded) -> dict[Path, str]:
+    """Return the table of each page."""
+    return {VERSIONS_PAGE: versions_table(recorded), AGENTS_PAGE: agents_table(recorded)}
 
 
 def _number(version: str) -> tuple[int, ...]:
@@ -90,16 +143,15 @@ def _number(version: str) -> tuple[int, ...]:
 
 
 def main(arguments: list[str]) -> int:
-    versions = [] if arguments == ["--write"] else arguments or [*OLDER, PINNED]
+    chosen = [] if arguments == ["--write"] else [read_word(one) for one in arguments] or all_versions()
     recorded = load()
-    for version in versions:
-        if not binary_path(version).exists():
-            sys.exit(f"canary: fetch it first: python -m remuda.testing.real_cli fetch {version}")
-        recorded[version] = try_version(version)
-        ordered = {name: recorded[name] for name in sorted(recorded, key=_number)}
-        RECORDED.write_text(json.dumps(ordered, indent=1, ensure_ascii=False) + "\n")
-        sys.stderr.write(f"{version}: {recorded[version]['seconds']} s\n")
-    PAGE.write_text(page(PAGE.read_text(), recorded))
+    for agent, version in chosen:
+        found = recorded.setdefault(agent, {})
+        found[version] = try_version(agent, version)
+        recorded[agent] = {name: found[name] for name in sorted(found, key=_number)}
+        RECORDED.write_text(json.dumps(recorded, indent=1, ensure_ascii=False) + "\n")
+        sys.stderr.write(f"{agent} {version}: {found[version]['seconds']} s\n")
+    write_pages(recorded)
     return 0
 
 

@@ -164,8 +164,9 @@ class Session:
         With HOST/SESSION it runs on that host, with the environment of the boss there, and without `cwd` in
         the home folder. The options are `agent`, `resume`, `trust`, `cols` and `rows` then.
 
-        Raises `InvalidOptions`, `SessionExists` if the name is in use, `CommandNotFound`, `SpawnFailed`, and
-        `SpawnTimeout` after `timeout` seconds. Nothing runs after an error.
+        Raises `InvalidOptions`, `SessionExists` if the name is in use, `CommandNotFound`, `NotSafe` for a
+        program that `doctor --agent` found unsafe, `SpawnFailed`, and `SpawnTimeout` after `timeout` seconds.
+        Nothing runs after an error.
         """
         check_options(options, StartOptions.__annotations__, "session")
         host, name = _split(name, folder)

@@ -33,6 +33,14 @@ def test_start_that_fails_ends_the_test_and_shows_the_words_of_the_program(
     assert again["words"] == ["unknown option: --settings"]
 
 
+@pytest.mark.parametrize("agent", ["codex", "opencode", "copilot"])
+def test_start_that_fails_shows_the_words_of_any_agent(remuda: Commands, tmp_path: Path, agent: str) -> None:
+    bad = write_program(tmp_path / "bad", "#!/bin/sh\necho 'unknown option here'\nexit 1\n")
+    found = json.loads(remuda("doctor", "--agent", agent, "--binary", str(bad), "--json", code=1).out)
+    assert [(one["promise"], one["verdict"]) for one in found["outcomes"]] == [("start", "does not hold")]
+    assert found["words"] == ["unknown option here"]
+
+
 def test_wrong_options_are_refused_with_what_to_do(remuda: Commands) -> None:
     assert "offers no self-test" in remuda("doctor", "--agent", "demo", code=2).err
     assert "--binary PATH" in remuda("doctor", "--agent", "claude", "--binary", "/no/where", code=127).err
@@ -62,10 +70,73 @@ def test_start_and_show_say_what_is_known_and_refuse_what_is_not_safe(
     assert "four" not in remuda("ls", "--all", env=env).out
 
 
+def test_every_way_to_start_an_agent_refuses_what_is_not_safe(remuda: Commands, env: dict[str, str]) -> None:
+    remuda("start", "one", "--detach", "--agent", "claude", env=env)
+    remuda("start", "ended", "--detach", "--agent", "claude", env=env)
+    remuda("kill", "ended", env=env)
+    keep_result(remuda, env, "dialog")
+    why = "a message could answer a permission dialog"
+    for words, code in (
+        (("start", "ended", "--resume", "--detach"), 8),
+        (("resume", "ended"), 8),
+        (("print", "hello"), 2),
+        (("print", "--backend", "stream", "hello"), 2),
+        (("ask", "hello"), 2),
+        (("run", "hello"), 2),
+    ):
+        assert why in remuda(*words, env=env, code=code).err, words
+    done = subprocess.run(
+        [sys.executable, "-c", _PYTHON],
+        env={**remuda.env, **env},
+        cwd=remuda.cwd,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["NOT_SAFE"] * 5, done.stdout
+    assert (
+        "NOT_SAFE"
+        not in remuda("start", "plain", "--detach", "--agent", "simple", "--", "sleep", "60", env=env).err
+    )
+    assert {one["name"] for one in json.loads(remuda("ls", "--json", env=env).out)} == {"one", "plain"}
+
+
+_PYTHON = """
+import asyncio
+from remuda import AsyncSession, Client, Session
+from remuda.errors import RemudaError
+from remuda.keeper.record import SessionRecord
+from remuda.mcp.caller import caller_of
+from remuda.mcp.tools import AgentTools
+from remuda.paths import SessionPaths, sessions_folder
+
+async def request(backend):
+    async with Client(backend=backend) as client:
+        await client.run("hello")
+
+def by_agent():
+    record = SessionRecord.load(SessionPaths(sessions_folder(), "one").record)
+    asyncio.run(AgentTools(lambda: caller_of(record)).call("start", {"name": "a", "agent": "claude"}))
+
+for start in (
+    lambda: Session.start("a", agent="claude"),
+    lambda: asyncio.run(AsyncSession.start("a", agent="claude")),
+    lambda: asyncio.run(request("stream")),
+    lambda: asyncio.run(request("terminal")),
+    by_agent,
+):
+    try:
+        start()
+        print("started")
+    except RemudaError as error:
+        print(error.code)
+"""
+
+
 def keep_result(remuda: Commands, env: dict[str, str], broken: str) -> Path:
     """Store a result in which one promise does not hold."""
     program = (
-        "import sys; from remuda.self_test.results import *\n"
+        "import sys; from remuda.self_test.results import *\nfrom remuda.tried_program import *\n"
         "from remuda.self_test.promises import *\n"
         "binary = find_binary('claude')\n"
         "broken = Outcome(find_promise(sys.argv[1]), Verdict.FAILS, 'seen')\n"

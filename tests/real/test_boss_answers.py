@@ -67,6 +67,9 @@ def test_kept_session_at_its_trust_dialog_is_in_the_queue_until_it_is_answered(
     assert shown() == []
 
 
+@pytest.mark.shows("a permission request is decided from elsewhere")
+@pytest.mark.shows("it is allowed with an edited input")
+@pytest.mark.shows("a question is answered from elsewhere")
 def test_leave_for_a_kept_session_runs_the_edited_input_and_answers_its_question(
     cli: RealCli, start: Start, boss: RunningBoss
 ) -> None:

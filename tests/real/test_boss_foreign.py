@@ -104,6 +104,7 @@ def pane(cli: RealCli, home: Path, boss: RunningBoss, tmux: TmuxBench) -> Pane:
     return Pane(tmux, cli, boss)
 
 
+@pytest.mark.shows("an agent that you started yourself is in the queue")
 def test_hooks_of_a_foreign_session_tell_all_that_hooks_can_tell(
     cli: RealCli, boss: RunningBoss, pane: Pane
 ) -> None:

@@ -111,6 +111,7 @@ def all_traces(folder: Path, ids: list[str]) -> list[Trace]:
 @pytest.mark.soak
 @pytest.mark.real
 @pytest.mark.timeout(120 + 10 * MESSAGES)
+@pytest.mark.shows("no message is lost or runs twice when processes are killed")
 def test_every_message_ends_once_whoever_is_killed(cli: RealCli, start: Start, model: LoopbackModel) -> None:
     texts = [f"SLOW 1 chaos {n}" if n % 3 == 1 else f"chaos {n} is here" for n in range(MESSAGES)]
     chaos = Chaos(start, cli, texts)

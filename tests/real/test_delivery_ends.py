@@ -37,6 +37,7 @@ def settings(document: Mapping[str, Any]) -> tuple[str, str]:
 # ── answered, and refused ──
 
 
+@pytest.mark.shows("the usage of a turn is known")
 def test_answered_has_the_answer_and_its_usage_in_the_outbox(
     cli: RealCli, start: Start, model: LoopbackModel
 ) -> None:
@@ -135,6 +136,7 @@ def test_error_that_would_come_again_is_a_dead_letter(
     assert stages(post.send("the next one")) == CHAIN
 
 
+@pytest.mark.shows("a rate limit gives the message back for later")
 def test_rate_limit_gives_the_message_back_and_the_whole_account_waits(
     cli: RealCli, start: Start, model: LoopbackModel, home: Path
 ) -> None:

@@ -159,6 +159,7 @@ def check_tools_ran(requests: Sequence[Request], case: Case) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("backend", WARM)
+@pytest.mark.shows("a request of a pool carries nothing of another")
 def test_request_of_a_warm_pool_carries_nothing_of_any_other(
     backend: BackendName, cli: RealCli, model: LoopbackModel
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from contextlib import suppress
@@ -58,8 +57,7 @@ def _server_of(keeper: int) -> int:
 
 def escalated(command: str) -> str:
     """A prompt that lets codex ask whether it may run a command outside its sandbox."""
-    given = {"cmd": command, "sandbox_permissions": "require_escalated", "justification": "it must"}
-    return f"TOOL {json.dumps({'name': 'exec_command', 'input': given})}"
+    return RealCodex.plan.tool_prompt(command)
 
 
 def press_until_gone(post: Post, keys: bytes, text: str) -> None:

@@ -12,6 +12,9 @@ from typing import Protocol, runtime_checkable
 
 from remuda.frozen import frozen
 
+MADE_UP_KEY = "sk-remuda-bench-made-up-key-000000000000"
+"""A key for agents that take any. It is only ever sent to loopback."""
+
 
 @frozen
 class BenchPlace:
@@ -23,6 +26,8 @@ class BenchPlace:
     """The address of the loopback model."""
     trusted: Sequence[Path] = ()
     """The folders that the user of the made-up home trusts."""
+    scratch: Sequence[Path] = ()
+    """The folders that keepers made for their sessions there."""
 
 
 @frozen
@@ -41,6 +46,8 @@ class SelfTest(Protocol):
     """The name of the agent, as users know it."""
     time_limit: float
     """Seconds that the test may take."""
+    variables: Mapping[str, str]
+    """Variables of a session, besides `environment`."""
     arguments: Sequence[str]
     """Arguments of the session. They allow `allowed_command` and `failing_command`, and nothing else."""
     allowed_command: str
@@ -59,6 +66,8 @@ class SelfTest(Protocol):
     """Prompts that the terminal could run as commands of the agent."""
     compact: str
     clear: str
+    describes_calls: bool
+    """Whether it can describe the calls that its server takes."""
     asks_trust: bool
     """Whether it asks if a folder is trusted."""
     backends: Sequence[str]
@@ -71,7 +80,13 @@ class SelfTest(Protocol):
         """Return the files of the made-up home."""
 
     def leftovers(self, place: BenchPlace) -> Sequence[Path]:
-        """Return folders outside the bench that it makes, to be removed after the test."""
+        """Return files and folders outside the bench that it makes, to be removed after the test."""
+
+    def missing_calls(self, binary: Path, folder: Path) -> Sequence[str]:
+        """Return what the program's own description of its server lacks of what we use.
+
+        `folder` is empty, and may be filled.
+        """
 
     def tool_prompt(self, command: str) -> str:
         """Return a prompt that makes the loopback model call the agent's shell tool with a command."""

@@ -151,7 +151,8 @@ class Evidence:
             return vote.state == now.state and vote.source <= now.source
         spoke = self.votes.get(now.source)
         last_at = spoke.at if spoke is not None and spoke.agrees_with(now.state) else now.since
-        if vote.at > last_at or (vote.at == last_at and vote.source < now.source):
+        # A report may say that a turn began and ended: of one source and moment, the later vote counts.
+        if vote.at > last_at or (vote.at == last_at and vote.source <= now.source):
             return True
         return spoke is not None and vote.state in spoke.alike and vote.at >= self._previous_since
 

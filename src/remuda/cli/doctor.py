@@ -58,7 +58,7 @@ _VERDICTS = {
     "--timeout",
     type=time_span,
     metavar="TIME",
-    help="Limit of --agent; what is not tried by then is not known.  [default: 45 for claude]",
+    help="Limit of --agent; what is not tried by then is not known.  [default: 45 for claude, else 115]",
 )
 @folder_option
 @json_option

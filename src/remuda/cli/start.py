@@ -24,7 +24,7 @@ from remuda.keeper.start import start_session
 from remuda.keeper.worktree import start_in_worktree
 from remuda.names import is_name
 from remuda.paths import SessionPaths, known_names
-from remuda.self_test.results import check_safe
+from remuda.self_test.results import find_standing
 
 from .common import (
     AgentName,
@@ -187,8 +187,9 @@ def command(
             "set them with --env"
         )
     spec = composed.spec
-    if words := check_safe(spec.agent, spec.argv, spec.env.get("PATH")):
-        echo(f"note: {words}", err=True)
+    standing = find_standing(spec.agent, spec.argv, spec.env.get("PATH"))
+    if standing is not None and standing.level == "note":  # the keeper refuses one that failed
+        echo(f"note: {standing.words}", err=True)
     branch = options["worktree"]
     with ProgressLine(after=0.5) as progress:
         progress.say("making a worktree" if branch is not None else f"starting '{name}'")

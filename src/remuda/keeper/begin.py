@@ -13,7 +13,8 @@ from remuda.agents import find_agent
 from remuda.agents.base import LaunchContext
 from remuda.frozen import frozen, replaced
 from remuda.paths import FOLDER_VARIABLE, private_folder
-from remuda.terminal.pty import Pty, spawn
+from remuda.terminal.pty import Pty, resolve_program, spawn
+from remuda.tried_program import check_program
 
 if TYPE_CHECKING:
     from remuda.agents.base import Agent, Launch
@@ -73,10 +74,12 @@ def begin(
     conversation: Mapping[str, Any] | None = None,
     permission_mode: str = "",
 ) -> StartedProgram:
-    """Start the program. Raises the reason if it cannot run."""
+    """Start the program. Raises the reason if it cannot run, `NotSafe` if a self-test found it unsafe."""
     agent = find_agent(spec.agent)
     listener, token = None, os.urandom(24).hex()
     transport = agent.prompts.transport if agent.prompts is not None else None
+    if transport is not None:
+        check_program(resolve_program(spec.argv[0], spec.env, Path(spec.cwd)), spec.agent)
     if agent.hooks is not None or (transport is not None and transport.kind == "call"):
         private_folder(paths.scratch)
     if agent.hooks is not None:
@@ -112,8 +115,6 @@ def begin(
         env = {**launch.env, **folder}
         argv = launch.argv
         if spec.worktree is not None:
-            from remuda.terminal.pty import resolve_program
-
             from .worktree import with_setup
 
             resolve_program(argv[0], env, Path(spec.cwd))  # before the set-up command takes minutes

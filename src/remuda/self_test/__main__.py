@@ -30,7 +30,7 @@ def main() -> int:
     from remuda.agents import find_self_test
     from remuda.agents.self_test import BenchPlace
     from remuda.testing.loopback_model import LoopbackModel
-    from remuda.testing.real_cli.bench import bench_environment
+    from remuda.testing.real_cli.bench import bench_environment, write_files
 
     from .bench import end_all
     from .promises import Outcome
@@ -53,9 +53,7 @@ def main() -> int:
         place = BenchPlace(root / "home", root / "tmp", model.url, (folders[0],))
         for folder in (place.home, place.temporary, *folders):
             folder.mkdir()
-        for file, data in plan.files(place).items():
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(data)
+        write_files(plan.files(place))
         path = f"{root / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         os.environ.update(
             {**bench_environment(place.home, place.temporary), **plan.environment(place), "PATH": path}
@@ -78,7 +76,7 @@ def _version(binary: str) -> str:
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
         return "unknown"
     found = _VERSION.search(done.stdout)
-    return found[0] if found else "unknown"
+    return found[0].rstrip(".,;)") if found else "unknown"
 
 
 if __name__ == "__main__":

@@ -25,10 +25,11 @@ from remuda.errors import CommandNotFound, InvalidOptions, RemudaError
 from remuda.process_table import with_variable
 from remuda.proctree import command_lines, send_signal
 from remuda.readable import is_readable
+from remuda.tried_program import digest_of, stamp_of
 from remuda.untrusted import as_object, one_line, parse_json
 
-from .promises import ORDER, Outcome
-from .results import Result, digest_of, find_binary, stamp_of
+from .promises import ORDER, SESSIONS, Outcome
+from .results import Result, find_binary
 
 _CLEANING = 4.0
 """Seconds of the limit that are kept to end everything."""
@@ -99,13 +100,16 @@ def _documents(agent: str, plan: SelfTest, binary: Path, limit: float) -> Iterat
             "binary": str(binary),
             "time_limit": max(1.0, limit - _CLEANING),
         }
-        place = BenchPlace(root / "home", root / "tmp", "")
+        scratch = [root / "remuda" / "sessions" / f"{name}.d" for name in SESSIONS]
+        place = BenchPlace(root / "home", root / "tmp", "", scratch=scratch)
         try:
             yield from _lines(root, task, time.monotonic() + limit + _PATIENCE)
         finally:
             end_all(root)
             for path in plan.leftovers(place):
                 shutil.rmtree(path, ignore_errors=True)
+                with suppress(OSError):  # it is not a file, or was not made
+                    path.unlink()
 
 
 @contextmanager

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from remuda.tried_program import DOES_NOT_HOLD
+
 
 class Verdict(StrEnum):
     HOLDS = "holds"
-    FAILS = "does not hold"
+    FAILS = DOES_NOT_HOLD
     UNKNOWN = "not known"
 
 
@@ -48,6 +50,7 @@ PROMISES = (
     Promise("draft", "a draft survives a message", "what you typed and did not send may be lost"),
     Promise("resume", "a conversation is resumed", "'start --resume' may begin a new conversation"),
     Promise("hooks", "all hooks report", "what these hooks report is known later or not"),
+    Promise("calls", "its server has every call that is used", "calls that it does not have will fail"),
     Promise("trust", "the trust dialog waits for your word", "a folder could be trusted without you", True),
     Promise("print", "'print' answers five times, with usage", "tokens and costs of 'print' may be missing"),
     Promise(
@@ -60,6 +63,8 @@ PROMISES = (
 _BY_KEY = {promise.key: promise for promise in PROMISES}
 ORDER = {promise.key: number for number, promise in enumerate(PROMISES)}
 _LONGEST = 2000
+SESSIONS = ("self-test", "not-trusted", "trusted")
+"""The names of the sessions in which they are tried."""
 
 
 class Outcome(NamedTuple):

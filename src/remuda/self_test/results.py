@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from remuda.agents import find_agent, find_self_test
-from remuda.durable import read_regular, replace_file
-from remuda.errors import NotSafe
-from remuda.paths import home, private_folder
-from remuda.untrusted import as_object, parse_json
+from remuda.durable import replace_file
+from remuda.paths import private_folder
+from remuda.tried_program import find_document, tried_folder
+from remuda.untrusted import as_object
 
 from .promises import Outcome, Verdict
-
-_MOST_BYTES = 1 << 20
 
 
 class Result(NamedTuple):
@@ -57,16 +55,12 @@ class Result(NamedTuple):
         }
 
 
-def results_folder() -> Path:
-    return home() / "self-tests"
-
-
 def result_path(agent: str, digest: str) -> Path:
-    return results_folder() / f"{agent}-{digest[:16]}.json"
+    return tried_folder() / f"{agent}-{digest[:16]}.json"
 
 
 def save(result: Result) -> None:
-    folder = private_folder(results_folder())
+    folder = private_folder(tried_folder())
     replace_file(
         folder / result_path(result.agent, result.digest).name, json.dumps(result.document()).encode()
     )
@@ -79,38 +73,13 @@ def find_binary(agent: str, argv: Sequence[str] = (), path: str | None = None) -
     return None if found is None else Path(os.path.realpath(found))
 
 
-def stamp_of(binary: Path) -> tuple[int, int]:
-    status = binary.stat()
-    return status.st_size, status.st_mtime_ns
-
-
-def digest_of(binary: Path) -> str:
-    import hashlib  # slow to load, and seldom needed
-
-    with open(binary, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def find_result(agent: str, binary: Path) -> Result | None:
-    """Return what was found of this binary. It is read only if one of its size was tried."""
+    """Return what was found of this binary."""
+    document = find_document(binary, agent)
     try:
-        stamp = stamp_of(binary)
-        same_size = [one for one in _load(agent) if one.stamp[0] == stamp[0]]
-        known = [one for one in same_size if one.stamp == stamp and one.binary == str(binary)]
-        if not known and same_size:
-            digest = digest_of(binary)
-            known = [one for one in same_size if one.digest == digest]
-    except OSError:
+        return None if document is None else _read(document)
+    except (ValueError, TypeError, KeyError):
         return None
-    return known[0] if known else None
-
-
-def _load(agent: str) -> Iterator[Result]:
-    for path in sorted(results_folder().glob(f"{agent}-*.json")):
-        try:
-            yield _read(as_object(parse_json(read_regular(path, _MOST_BYTES, own=True))))
-        except (OSError, ValueError, TypeError, KeyError):
-            continue  # it is as if the test had not run
 
 
 def _read(document: dict[str, Any]) -> Result:
@@ -135,7 +104,6 @@ class Standing(NamedTuple):
 
     words: str
     level: Literal["ok", "note", "fail"]
-    unsafe: tuple[Outcome, ...] = ()
 
 
 def find_standing(agent: str, argv: Sequence[str] = (), path: str | None = None) -> Standing | None:
@@ -154,22 +122,4 @@ def find_standing(agent: str, argv: Sequence[str] = (), path: str | None = None)
         rest = f", {unknown} not known" if unknown else ""
         return Standing(f"{named}: {len(result.outcomes) - unknown} promises hold{rest}", "ok")
     broken = "; ".join(f"{one.promise.what} ({one.promise.follows})" for one in result.broken)
-    return Standing(
-        f"{named}: does not hold: {broken}", "fail" if result.unsafe else "note", tuple(result.unsafe)
-    )
-
-
-def check_safe(agent: str, argv: Sequence[str], path: str | None) -> str:
-    """Return what a user should know before a session starts, or nothing. Raises `NotSafe`.
-
-    That is raised only if a promise about safety did not hold on this binary.
-    """
-    standing = find_standing(agent, argv, path)
-    if standing is None or standing.level == "ok":
-        return ""
-    if standing.unsafe:
-        raise NotSafe(
-            f"{standing.words}",
-            hint=f"use another version, or remove the result in {results_folder()} to start it nevertheless",
-        )
-    return standing.words
+    return Standing(f"{named}: does not hold: {broken}", "fail" if result.unsafe else "note")

@@ -1,7 +1,7 @@
 """Try an agent, one promise after another. It runs in a process of its own, in the environment of the bench.
 
-Sessions, `print` and the pool are used as any user does. Three lanes run at the same time: one session,
-`print`, and the rest.
+Sessions, `print` and the pool are used as any user does. Two lanes run at the same time, after the first
+message: what is tried in one session, and the rest.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,23 +22,25 @@ from typing import Any, TypeVar
 from remuda.agents import find_agent
 from remuda.agents.prompting import ComposerKind, PromptProtocol
 from remuda.agents.self_test import Hazard, SelfTest
-from remuda.errors import RemudaError, WaitTimeout
+from remuda.errors import RemudaError, SpawnFailed, WaitTimeout
 from remuda.inbox.receipts import Trace
 from remuda.keeper.client import KeeperClient
 from remuda.pool.client import Client
 from remuda.session import Session
 from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.script import ToolResult
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection
 
-from .promises import Outcome, Verdict, find_promise
+from .promises import SESSIONS, Outcome, Verdict, find_promise
+from .results import find_binary
 
 T = TypeVar("T")
 _POLL_INTERVAL = 0.1
 _WATCH_SECONDS = 1.0
 """How long to watch that nothing happens."""
 _SLOWER = 6.0
-"""Seconds that the first message may take longer than the next.
+"""Seconds that the first message may take longer than the next; on a busy machine, as long as the start took.
 
 2.1.240 of Claude Code loses the first Enter, and it was pressed again after 10 s.
 """
@@ -87,54 +90,59 @@ class Trial:
         self._prompts: PromptProtocol = prompts
         self._sessions: list[Session] = []
         self._hooks: set[str] = set()
+        self._start_seconds = 0.0
         self.words: list[str] = []
         """What the agent printed last, if it did not start."""
 
     def run(self) -> None:
         """Try all promises; none after a start that failed."""
         try:
+            began = time.monotonic()
             if self._try("start", self._start):
-                lanes = [threading.Thread(target=one, daemon=True) for one in (self._others, self._prints)]
-                for lane in lanes:
-                    lane.start()
+                self._start_seconds = time.monotonic() - began
+                self._try("first_message", self._first_message)
+                others = threading.Thread(target=self._others, daemon=True)
+                others.start()
                 self._in_session()
-                for lane in lanes:
-                    lane.join(max(0.0, self._deadline - time.monotonic()))
+                others.join(max(0.0, self._deadline - time.monotonic()))
         finally:
             for session in self._sessions:
                 with suppress(RemudaError, OSError, EOFError):
                     session.kill(grace=0.0)
 
     def _in_session(self) -> None:
-        for key, function in (
-            ("first_message", self._first_message),
-            ("exact", self._exact),
-            ("sources", self._sources),
-            ("bang", lambda: self._hazards(self._plan.bang)),
-            ("slash", lambda: self._hazards(self._plan.slash)),
-            ("tool", self._tool),
-            ("api_error", self._api_error),
-            ("interrupt", self._interrupt),
-            ("dialog", self._dialog),
-            ("compact", lambda: self._command(self._plan.compact)),
-            ("clear", self._clear),
-            ("draft", self._draft),
-            ("resume", self._resume),
-            ("hooks", self._all_hooks),
+        plan = self._plan
+        for key, function, is_offered in (
+            ("exact", self._exact, True),
+            ("sources", self._sources, True),
+            ("bang", partial(self._hazards, plan.bang), plan.bang),
+            ("slash", partial(self._hazards, plan.slash), plan.slash),
+            ("tool", self._tool, True),
+            ("api_error", self._api_error, True),
+            ("interrupt", self._interrupt, True),
+            ("dialog", self._dialog, True),
+            ("compact", partial(self._command, plan.compact), plan.compact),
+            ("clear", self._clear, plan.clear),
+            ("draft", self._draft, True),
+            ("resume", self._resume, True),
+            ("hooks", self._all_hooks, plan.hooks),
         ):
-            self._try(key, function)
+            if is_offered:
+                self._try(key, function)
 
     def _others(self) -> None:
-        self._try("trust", self._trust)
-        for backend in ("stream", "terminal"):
-            if backend in self._plan.backends:
-                self._try(f"pool_{backend}", partial(self._pool, backend))
+        for key, function, is_offered in (
+            ("calls", self._calls, self._plan.describes_calls),
+            ("trust", self._trust, self._plan.asks_trust),
+            ("pool_stream", partial(self._pool, "stream"), "stream" in self._plan.backends),
+            ("pool_terminal", partial(self._pool, "terminal"), "terminal" in self._plan.backends),
+            ("print", self._print, True),
+        ):
+            if is_offered:
+                self._try(key, function)
 
-    def _prints(self) -> None:
-        self._try("print", self._print)
-
-    def _try(self, key: str, function: Callable[[], str | None]) -> bool:
-        """Report what is found of one promise. None: the agent does not have what it is about."""
+    def _try(self, key: str, function: Callable[[], str]) -> bool:
+        """Report what is found of one promise. Return whether it holds."""
         began = time.monotonic()
         try:
             self._limit()
@@ -147,8 +155,7 @@ class Trial:
                 verdict = Verdict.UNKNOWN
             elif time.monotonic() >= self._deadline:
                 detail, verdict = "the time was over before it was seen", Verdict.UNKNOWN
-        if detail is not None:
-            self._report(Outcome(find_promise(key), verdict, detail, time.monotonic() - began))
+        self._report(Outcome(find_promise(key), verdict, detail, time.monotonic() - began))
         return verdict is Verdict.HOLDS
 
     # ── time ──
@@ -176,6 +183,7 @@ class Trial:
             [] if options.get("resume") else command,
             agent=self._agent,
             cwd=cwd,
+            env=self._plan.variables,
             draft_patience=1.0,
             cols=120,
             rows=40,
@@ -186,7 +194,11 @@ class Trial:
         return session
 
     def _start(self) -> str:
-        self._main = self._begin("self-test", self._project)
+        try:
+            self._main = self._begin(SESSIONS[0], self._project)
+        except SpawnFailed as error:  # its server ended: the reason has its last words
+            self.words = error.message.partition(": ")[2].splitlines()
+            raise
         try:
             self._client = self._watch(self._main)
             self._until(lambda: self._rests(self._main), "the composer")
@@ -258,7 +270,7 @@ class Trial:
             self._deliver(self._main, text)
             took.append(time.monotonic() - began)
         seen = f"{took[0]:.1f} s, the next one {took[1]:.1f} s"
-        if took[0] > took[1] + _SLOWER:
+        if took[0] > took[1] + max(_SLOWER, self._start_seconds):
             raise Broken(seen)
         return seen
 
@@ -282,9 +294,7 @@ class Trial:
             raise Broken("; ".join([f"nothing from {name}" for name in absent] + degraded))
         return ", ".join(self._plan.sources)
 
-    def _hazards(self, hazards: Sequence[Hazard]) -> str | None:
-        if not hazards:
-            return None
+    def _hazards(self, hazards: Sequence[Hazard]) -> str:
         for hazard in hazards:
             conversation = self._main.status()["conversation"].get("session_id")
             before = len(self._model.main_requests)
@@ -308,9 +318,10 @@ class Trial:
         return f"{len(hazards)} prompts"
 
     def _tool(self) -> str:
-        answer = self._deliver(self._main, self._plan.tool_prompt(self._plan.allowed_command)).answer
-        if "remuda-tool" not in str((answer or {}).get("text")):
-            raise Broken(f"the answer was {answer!r:.200}")
+        self._deliver(self._main, self._plan.tool_prompt(self._plan.allowed_command))
+        results = [one.said.text for one in self._model.main_requests if isinstance(one.said, ToolResult)]
+        if not any("remuda-tool" in text for text in results):
+            raise Broken(f"the model got {results!r:.200}")
         self._deliver(self._main, self._plan.tool_prompt(self._plan.failing_command))
         return "one that succeeds and one that fails"
 
@@ -362,16 +373,12 @@ class Trial:
                 pressed = time.monotonic()
             time.sleep(_POLL_INTERVAL)
 
-    def _command(self, command: str) -> str | None:
-        if not command:
-            return None
+    def _command(self, command: str) -> str:
         self._deliver(self._main, command, command=True)
         self._deliver(self._main, f"after {command[1:]}")
         return command
 
-    def _clear(self) -> str | None:
-        if not self._plan.clear:
-            return None
+    def _clear(self) -> str:
         self._deliver(self._main, "the word is mustang")
         self._command(self._plan.clear)
         last = [one for one in self._model.main_requests if one.prompt == f"after {self._plan.clear[1:]}"][-1]
@@ -395,7 +402,7 @@ class Trial:
     def _resume(self) -> str:
         self._client.close()
         self._main.kill(grace=2.0)
-        self._main = self._begin("self-test", self._project, resume=True)
+        self._main = self._begin(SESSIONS[0], self._project, resume=True)
         self._client = self._watch(self._main)
         self._deliver(self._main, "do you remember it")
         asked = [one for one in self._model.main_requests if "do you remember it" in one.prompt]
@@ -403,9 +410,7 @@ class Trial:
             raise Broken("the earlier messages are not in the conversation")
         return "the earlier messages are in it"
 
-    def _all_hooks(self) -> str | None:
-        if not self._plan.hooks:
-            return None
+    def _all_hooks(self) -> str:
         missing = [name for name in self._plan.hooks if name not in self._hooks]
         if missing:
             raise Broken(f"missing: {', '.join(missing)}")
@@ -413,17 +418,24 @@ class Trial:
 
     # ── the others ──
 
-    def _trust(self) -> str | None:
-        if not self._plan.asks_trust:
-            return None
-        waiting = self._begin("not-trusted", self._untrusted[0])
+    def _calls(self) -> str:
+        binary = find_binary(self._agent)
+        assert binary is not None, "it was started before"
+        with tempfile.TemporaryDirectory() as folder:
+            missing = self._plan.missing_calls(binary, Path(folder))
+        if missing:
+            raise Broken(f"missing: {', '.join(missing)}")
+        return "by its own description"
+
+    def _trust(self) -> str:
+        waiting = self._begin(SESSIONS[1], self._untrusted[0])
         self._until(lambda: self._prompts.trust_choice(waiting.screen()) is not None, "the trust dialog")
         waiting.send("not before the user agrees")
         time.sleep(_WATCH_SECONDS)
         if self._prompts.trust_choice(waiting.screen()) is None or self._prompts_with("not before the user"):
             raise Unsafe("the dialog was answered without your word")
         waiting.kill(grace=0.0)
-        trusted = self._begin("trusted", self._untrusted[1], trust=True)
+        trusted = self._begin(SESSIONS[2], self._untrusted[1], trust=True)
         self._deliver(trusted, "the user agreed")
         trusted.kill(grace=0.0)
         return "it is answered with --trust only"
@@ -433,9 +445,17 @@ class Trial:
         for number in range(_PRINTS):
             words = [sys.executable, "-P", "-m", "remuda", "print", "--agent", self._agent]
             words += ["--output-format", "json", f"print number {number}"]
-            done = subprocess.run(
-                words, capture_output=True, text=True, cwd=self._project, timeout=self._limit(), check=False
-            )
+            try:
+                done = subprocess.run(
+                    words,
+                    capture_output=True,
+                    text=True,
+                    cwd=self._project,
+                    timeout=self._limit(),
+                    check=False,
+                )
+            except subprocess.TimeoutExpired as error:
+                raise Broken(f"call number {number + 1} took more than {error.timeout:.0f} s") from error
             if done.returncode:
                 raise Broken(f"exit code {done.returncode}: {(done.stderr or done.stdout).strip()[-300:]}")
             result = json.loads(done.stdout)
@@ -451,7 +471,8 @@ class Trial:
         texts = [f"the secret of {backend}", f"another request to {backend}"]
 
         async def main() -> None:
-            async with Client(agent=self._agent, backend=backend, cwd=self._project) as client:
+            options: dict[str, Any] = {"agent": self._agent, "backend": backend, "cwd": self._project}
+            async with Client(**options, spawn_timeout=self._limit()) as client:
                 for text in texts:
                     result = await client.run(text, timeout=self._limit())
                     if text not in result.text:

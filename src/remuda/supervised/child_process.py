@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from remuda.errors import SpawnFailed
 from remuda.proctree import descendants, is_alive, send_signal
+from remuda.tried_program import check_program
 
 if TYPE_CHECKING:  # `remuda print` runs without it
     import asyncio
@@ -132,10 +133,13 @@ class SupervisedProcess:
         inherit_input: bool = False,
         new_session: bool = True,
     ) -> None:
-        """Start the program. Raises `SpawnFailed`. One that cannot be executed exits with 127.
+        """Start the program. Raises `SpawnFailed`, and `NotSafe` if a self-test found it unsafe.
+
+        One that cannot be executed exits with 127.
 
         `inherit_input`: it reads our standard input. Without `new_session` it gets our terminal's signals.
         """
+        check_program(argv[0])
         self._loop = loop
         lifeline = self._lifeline.open()
         self._stdout, output = os.pipe()

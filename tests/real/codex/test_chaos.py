@@ -30,6 +30,7 @@ def turns_with(model: LoopbackModel, prompt: str) -> set[str]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.shows("no message is lost or runs twice when processes are killed")
 def test_messages_under_random_kills(codex: RealCodex, start: Start, model: LoopbackModel, seed: int) -> None:
     chance = random.Random(seed)
     post = keep(start, codex)

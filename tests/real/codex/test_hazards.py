@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
+from websockets.asyncio.client import unix_connect
 
+from remuda import Session
+from remuda.agents.codex.rpc import RpcPeer
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli.codex import RealCodex
 from remuda.testing.script import Fail, Reply
@@ -72,6 +76,7 @@ def test_a_new_conversation_of_the_user_gets_the_next_message(
     assert b"TANGERINE" not in model.main_requests[-1].raw
 
 
+@pytest.mark.shows("a rate limit gives the message back for later")
 def test_a_limit_is_kept_for_the_account_and_opens_no_trap(
     codex: RealCodex, start: Start, model: LoopbackModel
 ) -> None:
@@ -123,3 +128,55 @@ def test_a_paste_into_the_permission_dialog_is_not_ours(
     assert stages(post.ended(waiting)) == CHAIN
     assert not (tmp_path / "made").exists()
     assert json.dumps(prompts(model)).count("yes") == 1
+
+
+async def start_turn(path: str, thread: str, text: str, message_id: str) -> str:
+    """Call codex's server as another client does. Return the id of the turn that it answers with."""
+    async with unix_connect(path, uri="ws://localhost/", compression=None, max_size=None) as socket:
+        peer = RpcPeer(socket.send)
+
+        async def listen() -> None:
+            async for data in socket:
+                peer.take(json.loads(data))
+
+        listening = asyncio.create_task(listen())
+        await peer.begin()
+        given = {"input": [{"type": "text", "text": text}], "clientUserMessageId": message_id}
+        answer = await peer.call("turn/start", threadId=thread, **given)
+        listening.cancel()
+        return str(answer["turn"]["id"])
+
+
+def test_call_during_a_turn_is_added_to_it_and_an_id_runs_twice(
+    codex: RealCodex, start: Start, model: LoopbackModel
+) -> None:
+    """Why a message waits for rest, and why a lost call is searched before it is called again."""
+    post = keep(start, codex)
+    assert stages(post.send("first")) == CHAIN
+    path, thread = str(post.kept.paths.scratch / "s"), post.client.describe()["conversation"]["session_id"]
+    with model.hold() as gate:
+        held = post.put("held")
+        gate.wait_reached()
+        ours = step(post.reached(held, "submitted"), "submitted")["prompt_id"]
+        assert asyncio.run(start_turn(path, thread, "of another client", "other")) == ours
+    assert stages(post.ended(held)) == CHAIN
+    turns = set()
+    for _ in range(2):
+        post.watcher.until("idle", source="hook")
+        turns.add(asyncio.run(start_turn(path, thread, "twice", "same-id")))
+        until(lambda: prompts(model)[-1] == "twice", "its request")
+        until(lambda: post.client.describe()["state"] == "idle", "its end")
+        assert stages(post.send("in between")) == CHAIN
+    assert len(turns) == 2
+    assert [text for text in prompts(model) if text == "twice"] == ["twice", "twice"]
+
+
+def test_interrupt_without_a_turn_leaves_it_running(
+    codex: RealCodex, start: Start, model: LoopbackModel
+) -> None:
+    """One Ctrl-C in an empty composer would end codex."""
+    post = keep(start, codex)
+    assert stages(post.send("first")) == CHAIN
+    assert Session(post.kept.paths.name, folder=post.kept.paths.folder).interrupt() is None
+    assert stages(post.send("second")) == CHAIN
+    assert prompts(model) == ["first", "second"]

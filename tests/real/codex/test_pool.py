@@ -100,6 +100,7 @@ def test_a_permission_is_decided_by_the_caller(codex: RealCodex, model: Loopback
     run_steps(steps)
 
 
+@pytest.mark.shows("a request of a pool carries nothing of another")
 def test_nothing_of_a_request_is_in_the_next_and_no_setting_stays(
     codex: RealCodex, model: LoopbackModel
 ) -> None:

@@ -27,6 +27,7 @@ def boss(home: Path, copilot: RealCopilot, monkeypatch: pytest.MonkeyPatch) -> I
     one.close()
 
 
+@pytest.mark.shows("an agent that you started yourself is in the queue")
 def test_queue_stop_and_permission_of_a_session_without_a_keeper(
     copilot: RealCopilot, home: Path, boss: RunningBoss
 ) -> None:

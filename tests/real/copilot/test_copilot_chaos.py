@@ -27,6 +27,7 @@ _SEED = 11
 @pytest.mark.soak
 @pytest.mark.real
 @pytest.mark.timeout(180 + 20 * MESSAGES)
+@pytest.mark.shows("no message is lost or runs twice when processes are killed")
 def test_every_message_ends_once_and_none_runs_as_a_second_turn(
     copilot: RealCopilot, start: Start, model: LoopbackModel
 ) -> None:

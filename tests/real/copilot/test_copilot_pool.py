@@ -83,6 +83,7 @@ def test_print_worker(check: Check, copilot: RealCopilot) -> None:
     conformance.run(check, AcpPrintBench(copilot))
 
 
+@pytest.mark.shows("a request of a pool carries nothing of another")
 def test_one_worker_secrets_permissions_and_errors_nothing_is_in_a_later_request(
     copilot: RealCopilot, model: LoopbackModel
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from remuda.testing.real_cli.copilot import RealCopilot
 from support.copilot import MakeCopilot, keep_copilot, shell
 from support.keeper import Start, until
 from support.messages import CHAIN, Post, prompts, stages, step
+from support.real_sessions import tool
 
 pytestmark = pytest.mark.real
 
@@ -28,6 +30,7 @@ def _draft(post: Post) -> str:
     return read_composer(post.lines()).text
 
 
+@pytest.mark.shows("the usage of a turn is known")
 def test_messages_are_exact_unsafe_ones_refused_and_dialogs_left_alone(
     copilot: RealCopilot, start: Start, model: LoopbackModel
 ) -> None:
@@ -86,6 +89,8 @@ def _rewind_dialog_gets_no_prompt(post: Post) -> None:
     assert stages(post.ended(sent)) == CHAIN
 
 
+@pytest.mark.shows("a permission request is decided from elsewhere")
+@pytest.mark.shows("it is allowed with an edited input", refused=True)
 def test_permission_from_elsewhere_cancel_and_draft(
     copilot: RealCopilot, start: Start, model: LoopbackModel
 ) -> None:
@@ -162,3 +167,50 @@ def test_untrusted_folder_waits_for_a_word_and_a_dead_session_resumes(
     assert stages(again.ended("m1")) == CHAIN
     assert prompts(model) == ["remember blue", "- which colour"]
     assert any("remember blue" in text for _, text in model.main_requests[-1].texts)
+
+
+def test_question_gets_no_prompt(copilot: CopilotCli, start: Start, model: LoopbackModel) -> None:
+    """Enter there would answer with the first option."""
+    post = keep_copilot(start, copilot)
+    schema = {"type": "object", "properties": {"colour": {"type": "string", "enum": ["Red", "Blue"]}}}
+    asking = post.put(tool("ask_user", message="Which colour?", requestedSchema=schema))
+    until(lambda: open_dialog(post.lines()) == "question", "the question")
+    waiting = post.put("not an answer")
+    post.watcher.until("waiting_answer")
+    assert stages(post.trace(waiting)) == ["accepted"]
+    assert open_dialog(post.lines()) == "question"
+    press_until_closed(post, ESCAPE)
+    post.ended(asking)
+    assert stages(post.ended(waiting)) == CHAIN
+    assert prompts(model)[-1] == "not an answer"
+    assert not [text for request in model.main_requests for _, text in request.texts if '"Red"}' in text]
+
+
+def press_until_closed(post: Post, key: bytes) -> None:
+    """Close a dialog as a user does: again, if it is still there a moment later."""
+    pressed = 0.0
+
+    def is_closed() -> bool:
+        nonlocal pressed
+        if open_dialog(post.lines()) is None:
+            return True
+        if time.monotonic() > pressed + 2.0:
+            post.watcher.press(key)
+            pressed = time.monotonic()
+        return False
+
+    until(is_closed, "the end of the dialog")
+
+
+def test_prompt_of_a_user_and_ours_never_mix(copilot: CopilotCli, start: Start, model: LoopbackModel) -> None:
+    """Prompts that are typed during a turn become one request."""
+    post = keep_copilot(start, copilot)
+    assert stages(post.send("first")) == CHAIN
+    with model.hold() as gate:
+        post.watcher.paste("typed by a user")
+        gate.wait_reached()
+        ours = post.put("ours")
+        post.held("the session is")
+        assert stages(post.trace(ours)) == ["accepted"]
+    assert stages(post.ended(ours)) == CHAIN
+    assert prompts(model) == ["first", "typed by a user", "ours"]

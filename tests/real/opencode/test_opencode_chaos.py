@@ -56,6 +56,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.shows("no message is lost or runs twice when processes are killed")
 def test_no_message_is_lost_or_run_twice_whatever_is_killed(opencode: Opencode, start: Start) -> None:
     chance = random.Random(SEED)
     texts = [f"SLOW 1 chaos {n}" if n % 3 == 1 else f"chaos {n} is here" for n in range(MESSAGES)]
@@ -87,6 +88,7 @@ def test_no_message_is_lost_or_run_twice_whatever_is_killed(opencode: Opencode, 
     assert all(trace(post.folder, one) is not None for one in ids)
 
 
+@pytest.mark.shows("a request of a pool carries nothing of another")
 def test_no_secret_of_a_request_is_in_a_later_one(
     opencode: Opencode, home: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,18 +6,24 @@ A start takes some seconds, so that a test shows much on one session.
 from __future__ import annotations
 
 import signal
+import time
+from pathlib import Path
 
 import pytest
 
+from remuda.agents.opencode.messages import make_message_id
+from remuda.agents.opencode.server import request_now
 from remuda.errors import InvalidOptions
 from support.delivery import answer, attempts
 from support.keeper import Start, event_named, until
 from support.messages import CHAIN, stages, step
-from support.opencode import PATIENCE, QUESTION, Opencode, bash, screen, server_of
+from support.opencode import PATIENCE, QUESTION, Opencode, bash, record_of, screen, server_of
 
 pytestmark = pytest.mark.real
 
 
+@pytest.mark.shows("the usage of a turn is known")
+@pytest.mark.shows("a rate limit gives the message back for later")
 def test_message_chain_draft_human_turn_interrupt_and_errors(opencode: Opencode, start: Start) -> None:
     post = opencode.start(start, draft_patience=1.0)
     post.watcher.until("idle")
@@ -63,6 +69,9 @@ def test_message_chain_draft_human_turn_interrupt_and_errors(opencode: Opencode,
     assert post.kept.complaints() == []
 
 
+@pytest.mark.shows("a permission request is decided from elsewhere")
+@pytest.mark.shows("it is allowed with an edited input", refused=True)
+@pytest.mark.shows("a question is answered from elsewhere")
 def test_permissions_and_questions_are_answered_from_both_sides(opencode: Opencode, start: Start) -> None:
     post = opencode.start(start)
     post.client.request("watch")
@@ -120,3 +129,23 @@ def test_server_that_dies_in_a_turn_is_started_again(opencode: Opencode, start: 
     assert (answer(found).endswith("to: two"), attempts(found)) == (True, [1])
     assert opencode.prompts() == ["one", "SLOW 60 cut", "two"]
     # What its terminal draws then is up to opencode: on a busy machine it takes more than half a minute.
+
+
+def test_same_id_twice_adds_text_and_runs_nothing(opencode: Opencode, start: Start) -> None:
+    """Why each attempt has an id of its own: a second call with the same one is taken, and never run."""
+    post = opencode.start(start)
+    assert answer(post.send("one")).endswith("to: one")
+    record = record_of(post)
+    words = Path(f"/proc/{record['child_pid']}/cmdline").read_text().split("\0")
+    base, conversation = words[words.index("attach") + 1], words[words.index("--session") + 1]
+    variables = Path(f"/proc/{record['companion_pid']}/environ").read_text().split("\0")
+    (secret,) = [one.partition("=")[2] for one in variables if one.startswith("OPENCODE_SERVER_PASSWORD=")]
+    body = {"messageID": make_message_id("m", time.time()), "parts": [{"type": "text", "text": "twice"}]}
+    for _ in range(2):
+        status, _ = request_now(base, secret, "POST", f"/session/{conversation}/prompt_async", body)
+        assert status == 204
+        until(lambda: "twice" in opencode.prompts(), "its request")
+        until(lambda: post.client.describe()["state"] == "idle", "its end")
+    assert answer(post.send("after")).endswith("to: after")
+    assert opencode.prompts().count("twice") == 1
+    assert [text for _, text in opencode.model.main_requests[-1].texts].count("twice") == 2

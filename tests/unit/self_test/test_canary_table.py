@@ -13,9 +13,18 @@ canary = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(canary)
 
 
-def test_page_shows_the_self_tests_that_were_recorded_last() -> None:
-    text = canary.PAGE.read_text()
-    assert text == canary.page(text, canary.load()), "python scripts/canary.py --write"
+def test_pages_show_the_self_tests_that_were_recorded_last() -> None:
+    for path, made in canary.pages(canary.load()).items():
+        text = path.read_text()
+        assert text == canary.page(text, made), "python scripts/canary.py --write"
+
+
+def test_every_agent_that_is_tested_is_in_the_table() -> None:
+    recorded = canary.load()
+    assert {(agent, version) for agent in recorded for version in recorded[agent]} == set(
+        canary.all_versions()
+    )
+    assert "| promise | Claude Code 2.1.325 | codex " in canary.agents_table(recorded)
 
 
 def test_table_numbers_what_does_not_hold() -> None:

@@ -9,16 +9,8 @@ import pytest
 
 from remuda.errors import NotSafe
 from remuda.self_test.promises import PROMISES, Outcome, Verdict, find_promise
-from remuda.self_test.results import (
-    Result,
-    check_safe,
-    digest_of,
-    find_result,
-    find_standing,
-    results_folder,
-    save,
-    stamp_of,
-)
+from remuda.self_test.results import Result, find_result, find_standing, save
+from remuda.tried_program import check_program, digest_of, stamp_of, tried_folder
 
 
 @pytest.fixture
@@ -75,7 +67,7 @@ def test_result_belongs_to_the_contents_of_the_binary_and_not_to_its_name(binary
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"agent": "claude"}', '{"stamp": "no"}'])
 def test_damaged_result_counts_as_none(binary: Path, text: str) -> None:
     save(result_of(binary))
-    (path,) = results_folder().iterdir()
+    (path,) = tried_folder().iterdir()
     path.write_text(text)
     assert find_result("claude", binary) is None
 
@@ -87,25 +79,40 @@ def test_outcome_of_another_version_of_remuda_is_passed_over() -> None:
     assert Outcome.read(kept.document()) == kept
 
 
-def test_standing_says_never_tried_then_what_does_not_hold(binary: Path) -> None:
-    never = find_standing("claude")
-    assert never is not None
-    assert "never tried here" in never.words
-    assert check_safe("claude", [], None) == never.words
+def test_new_version_that_npm_starts_by_the_same_script_counts_as_another(binary: Path) -> None:
+    package = binary.parent / "package.json"
+    package.write_text('{"version": "1.0.1"}')
     save(result_of(binary))
-    assert check_safe("claude", [], None) == ""
+    assert find_result("claude", binary) == result_of(binary)
+    package.write_text('{"version": "1.0.2"}')
+    assert find_result("claude", binary) is None
+
+
+def test_standing_says_never_tried_then_what_does_not_hold(binary: Path) -> None:
+    standing = find_standing("claude")
+    assert standing is not None
+    assert "never tried here" in standing.words
+    save(result_of(binary))
+    standing = find_standing("claude")
+    assert standing is not None
+    assert standing.level == "ok"
     save(result_of(binary, print="no usage"))
-    assert "tokens and costs of 'print' may be missing" in check_safe("claude", [], None)
+    standing = find_standing("claude")
+    assert standing is not None
+    assert (standing.level, "tokens and costs of 'print' may be missing" in standing.words) == ("note", True)
 
 
 def test_only_a_broken_promise_about_safety_is_refused(binary: Path) -> None:
+    check_program(str(binary))
     for promise in PROMISES:
         save(result_of(binary, **{promise.key: "seen"}))
         if promise.safety:
-            with pytest.raises(NotSafe, match="does not hold"):
-                check_safe("claude", [], None)
+            with pytest.raises(NotSafe, match=f"Claude Code 9.9.9: does not hold: .*{promise.follows}"):
+                check_program(str(binary))
+            check_program(str(binary), "codex")  # it was tried as another agent
         else:
-            assert promise.what in check_safe("claude", [], None)
+            check_program(str(binary))
+    check_program(str(binary.with_name("other")))
 
 
 def test_agent_without_a_self_test_and_one_that_is_not_installed_have_no_standing(binary: Path) -> None:

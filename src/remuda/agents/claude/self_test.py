@@ -17,6 +17,7 @@ API_KEY = "sk-ant-api03-remuda-bench-made-up-key-000000000000"
 class ClaudeSelfTest:
     program = "Claude Code"
     time_limit = 45.0
+    variables: Mapping[str, str] = {}
     arguments: Sequence[str] = ("--allowedTools=Bash(echo:*),Bash(ls:*)",)
     allowed_command = "echo remuda-tool"
     failing_command = "ls no-such-file"
@@ -47,6 +48,7 @@ class ClaudeSelfTest:
     )
     compact = "/compact"
     clear = "/clear"
+    describes_calls = False
     asks_trust = True
     backends: Sequence[str] = ("terminal", "stream")
 
@@ -79,6 +81,9 @@ class ClaudeSelfTest:
         """Return the folder with the sockets of the CLI's background service; TMPDIR is ignored (2.1.325)."""
         name = hashlib.sha256(str(place.home / ".claude").encode()).hexdigest()[:8]
         return [Path(f"/tmp/cc-daemon-{os.getuid()}") / name]  # noqa: S108
+
+    def missing_calls(self, binary: Path, folder: Path) -> Sequence[str]:
+        return ()
 
     def tool_prompt(self, command: str) -> str:
         return f"RUNBASH {command}"

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from remuda.agents.sources import AgentSources
     from remuda.agents.warm import WarmAgent
 
+    from .self_test import CodexSelfTest
+
 
 class CodexAgent(PlainAgent):
     default_argv: tuple[str, ...] = ("codex",)
@@ -53,6 +55,11 @@ class CodexAgent(PlainAgent):
         from .warm import CodexWarm
 
         return CodexWarm()
+
+    def self_test(self) -> CodexSelfTest:
+        from .self_test import CodexSelfTest
+
+        return CodexSelfTest()
 
     def launch(self, context: LaunchContext) -> Launch:
         from . import launch

@@ -263,6 +263,8 @@ class ThreadReader:
 
     def _notice(self, method: str, params: Document) -> list[AgentEvent]:
         turn_id = str(params.get("turnId") or as_object(params.get("turn")).get("id") or "")
+        if turn_id in self._ended:  # these waited while `catch_up` reported the turn
+            return []
         match method:
             case "turn/started":
                 self._begin(turn_id)
@@ -279,7 +281,7 @@ class ThreadReader:
                     self._usage[repr(counts.get("total"))] = usage_of(as_object(counts.get("last")))
             case "serverRequest/resolved":
                 return self._resolved(params.get("requestId"))
-            case "turn/completed" if turn_id not in self._ended:
+            case "turn/completed":
                 return self.turn_ended(as_object(params.get("turn")))
         return []
 

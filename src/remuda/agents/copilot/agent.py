@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from remuda.agents.warm import WarmAgent
 
     from .observer import CopilotObserver
+    from .self_test import CopilotSelfTest
 
 
 class CopilotAgent(PlainAgent):
@@ -55,6 +56,11 @@ class CopilotAgent(PlainAgent):
         from .sources import CopilotSources
 
         return CopilotSources()
+
+    def self_test(self) -> CopilotSelfTest:
+        from .self_test import CopilotSelfTest
+
+        return CopilotSelfTest()
 
     def launch(self, context: LaunchContext) -> Launch:
         from .launch import prepare

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from remuda.agents.sources import AgentSources
     from remuda.agents.warm import WarmAgent
 
+    from .self_test import OpencodeSelfTest
+
 
 class OpencodeAgent(PlainAgent):
     default_argv: tuple[str, ...] = ("opencode",)
@@ -52,6 +54,11 @@ class OpencodeAgent(PlainAgent):
         from .sources import OpencodeSources
 
         return OpencodeSources()
+
+    def self_test(self) -> OpencodeSelfTest:
+        from .self_test import OpencodeSelfTest
+
+        return OpencodeSelfTest()
 
     def launch(self, context: LaunchContext) -> Launch:
         from .launch import make_launch

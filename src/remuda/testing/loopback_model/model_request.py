@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # ── what an agent sent ──
 
 _CODEX_TITLE = "Generate a concise, single-line task title"
+_OPENCODE_TITLE = "You are a title generator."
 # What an agent adds to a prompt: Claude Code reminders, copilot the date (1.0.102).
 _REMINDER = re.compile(r"<(system-reminder|current_datetime)>.*?</\1>", re.DOTALL)
 
@@ -225,13 +226,16 @@ def parse_body(raw: bytes) -> Any:
 def _is_side(request: Request) -> bool:
     """Claude Code names sessions, sums up pages and the like on the side: no tools, and no context to manage.
 
-    codex names sessions in a thread of its own (0.166.0), and warms a connection without a prompt.
+    codex names sessions in a thread of its own (0.166.0), and warms a connection without a prompt. opencode
+    names them with a system prompt of its own (1.18.33).
 
     Seen on 2.1.325: a conversation with ``--tools ""`` has no tools either, but has its context managed.
     """
     body = request.body if isinstance(request.body, dict) else {}
     if request.is_response:
         return request.prompt.startswith(_CODEX_TITLE)
+    if request.system.startswith(_OPENCODE_TITLE):
+        return True
     return bool(request.session_id) and not body.get("tools") and "context_management" not in body
 
 

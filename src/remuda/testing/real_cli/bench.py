@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Self
 
 from remuda.agents.claude.self_test import ClaudeSelfTest
-from remuda.agents.self_test import BenchPlace
+from remuda.agents.self_test import BenchPlace, SelfTest
 from remuda.proctree import send_signal
 
 from ..offline import closed_proxies, is_offline, proxies_closed
@@ -135,15 +135,8 @@ class PlainTerminal:
 # ── the CLI with a home of its own ──
 
 
-_AGENT = ClaudeSelfTest()
-
-
 class NetworkReachableError(Exception):
     """The real CLI is not started where it could reach a network."""
-
-
-API_KEY = "sk-remuda-bench-made-up-key-000000000000"
-"""For agents other than Claude Code. Long, because some mask its value in all they print."""
 
 
 class RealCli:
@@ -153,6 +146,8 @@ class RealCli:
     whatever starts it; ``home`` and ``project`` may be filled further before that. Folders of ``trusted`` are
     trusted besides the project; with ``trust=False`` none is, and the trust dialog comes up.
     """
+
+    plan: SelfTest = ClaudeSelfTest()
 
     def __init__(
         self,
@@ -174,16 +169,8 @@ class RealCli:
         temporary = self._made("tmp")
         chosen = tuple(path.resolve() for path in [self.project, *trusted]) if trust else ()
         self._place = BenchPlace(self.home, temporary, base_url, chosen)
-        self.env = self._environment(base_url)
-        self._configure(list(chosen))
-
-    def _environment(self, base_url: str) -> dict[str, str]:
-        variables = bench_environment(self.home, self._place.temporary)
-        return {**variables, **_AGENT.environment(self._place)}
-
-    def _configure(self, trusted: list[Path]) -> None:
-        for path, data in _AGENT.files(self._place).items():
-            path.write_bytes(data)
+        self.env = {**bench_environment(self.home, temporary), **self.plan.environment(self._place)}
+        write_files(self.plan.files(self._place))
 
     def __enter__(self) -> Self:
         return self
@@ -263,7 +250,7 @@ class RealCli:
                 send_signal(pid, signal.SIGKILL)
             if not self.settle():
                 break
-        for path in _AGENT.leftovers(self._place):
+        for path in self.plan.leftovers(self._place):
             shutil.rmtree(path, ignore_errors=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -271,6 +258,12 @@ class RealCli:
         path = self.folder / name
         path.mkdir(parents=True)
         return path
+
+
+def write_files(files: Mapping[Path, bytes]) -> None:
+    for path, data in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
 
 
 def bench_environment(home: Path, temporary: Path) -> dict[str, str]:

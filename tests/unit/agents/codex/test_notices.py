@@ -8,6 +8,7 @@ import pytest
 
 from remuda.agents.codex.asking import CodexPermissions, answer_for, check_decision
 from remuda.agents.codex.notices import ThreadReader, find_turn, is_conversation, shell_command, turn_past
+from remuda.agents.codex.prompting import CodexPrompts
 from remuda.agents.events import (
     AgentEvent,
     Failure,
@@ -16,6 +17,7 @@ from remuda.agents.events import (
     PermissionRequested,
     PromptRecorded,
     PromptSubmitted,
+    Report,
     TextShown,
     ToolFinished,
     ToolStarted,
@@ -23,8 +25,10 @@ from remuda.agents.events import (
     TurnInterrupted,
     TurnStopped,
 )
+from remuda.agents.observer import EventObserver
 from remuda.agents.permission import PermissionDecision, PermissionRequest
 from remuda.agents.prompting import Past
+from remuda.agents.state import Evidence, Source, State
 from remuda.errors import InvalidOptions
 
 THREAD = {"id": "t1", "path": "/r.jsonl", "cwd": "/p", "model": "m", "preview": ""}
@@ -216,3 +220,31 @@ def test_a_command_is_shown_without_its_shell(shown: str, command: str) -> None:
 def test_messages_of_another_shape_report_nothing_wrong(reader: ThreadReader, params: object) -> None:
     for method in ("item/completed", "item/started", "thread/tokenUsage/updated", "serverRequest/resolved"):
         assert read(reader, {"method": method, "params": params}) == []
+
+
+def test_notices_of_a_turn_that_catch_up_reported_as_ended_begin_nothing(reader: ThreadReader) -> None:
+    """They wait while the conversation is joined. The session would be `streaming` for good."""
+    whole = {
+        "id": "a",
+        "status": "completed",
+        "items": [user("a", "hello")["params"]["item"], {"type": "agentMessage", "text": "the answer"}],
+    }
+    observer, evidence = EventObserver(CodexPrompts()), Evidence.starting(0.0)
+
+    def take(report: Report | None) -> None:
+        for vote in observer.take(report, 1.0, 1.0) if report is not None else ():
+            evidence.record(vote)
+
+    for report in reader.catch_up([whole], all_new=True):
+        take(report)
+    assert evidence.verdict.state is State.IDLE
+    delta = note("item/agentMessage/delta", turnId="a", itemId="i", delta="the")
+    for message in (note("turn/started", turn={"id": "a"}), user("a", "hello"), delta, ended("a")):
+        take(reader.read(message))
+    assert evidence.verdict.state is State.IDLE
+    assert reader.running is None
+    take(reader.read(user("b", "next")))
+    assert (
+        observer.take(Report(Source.HOOK, "", (TextShown("i", 0, "x"),)), 2.0, 2.0)[0].state
+        is State.STREAMING
+    )
