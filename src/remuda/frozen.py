@@ -6,6 +6,7 @@ forty of pure data, and a command that sends one request to a keeper half of tho
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar, dataclass_transform
 
 T = TypeVar("T")
@@ -26,10 +27,24 @@ def frozen(cls: type[T]) -> type[T]:
     return type(cls.__name__, cls.__bases__, body)
 
 
+class _Fresh:
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.make = make
+
+
+def fresh(make: Callable[[], T]) -> T:
+    """Return a default that is made for each record: `names: list[str] = fresh(list)`."""
+    return _Fresh(make)  # type: ignore[return-value]
+
+
+def fields_of(record: Any) -> dict[str, Any]:
+    """Return the fields of a frozen record, by name. Their values are not copied."""
+    return {name: getattr(record, name) for name in record.__match_args__}
+
+
 def replaced(record: T, **changes: Any) -> T:
     """Return a copy of a frozen record with other values in these fields."""
-    names: tuple[str, ...] = record.__match_args__  # type: ignore[attr-defined]
-    return type(record)(**{**{name: getattr(record, name) for name in names}, **changes})
+    return type(record)(**{**fields_of(record), **changes})
 
 
 def _init(self: Any, *values: Any, **named: Any) -> None:
@@ -49,7 +64,7 @@ def _complete(self: Any, values: tuple[Any, ...], named: dict[str, Any]) -> tupl
     fields = {**self._defaults, **by_position, **named}
     if missing := [name for name in names if name not in fields]:
         raise TypeError(f"{kind} needs {', '.join(missing)}")
-    return tuple(fields[name] for name in names)
+    return tuple(one.make() if isinstance(one := fields[name], _Fresh) else one for name in names)
 
 
 def _values(self: Any) -> tuple[Any, ...]:

@@ -26,7 +26,8 @@ from remuda.pool.pool_connection import default_socket
 from remuda.pool.protocol import MAX_FRAME_BYTES
 from remuda.untrusted import parse_object
 
-from .common import AgentName, json_option, short_path, time_span
+from .click_types import AgentName
+from .common import json_option, short_path, time_span
 from .output import complain, echo, print_json
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ from remuda.agents.permission import PermissionDecision, PermissionRequest
 from remuda.agents.timing import make_classifier
 from remuda.agents.unattended import DenyPermission, Halt, Unattended
 from remuda.errors import InvalidOptions, RemudaError
+from remuda.frozen import replaced
 from remuda.proctree import start_ticks
 from remuda.terminal.screen import open_screen, unavailable_reason
 
@@ -149,7 +149,7 @@ class Keeper:
                     session, observer, self._observation.progress, self._mailbox.prompts
                 )
         self._claim.write_pids(os.getpid(), session.child.pid)
-        self._record = replace(
+        self._record = replaced(
             self._record,
             child_pid=session.child.pid,
             child_started=start_ticks(session.child.pid) or "",
@@ -192,7 +192,7 @@ class Keeper:
         """Note a server that was started again, and look again at everything."""
         companion = self._begun.companion
         if companion is not None and companion.pid != self._record.companion_pid:
-            self._record = replace(
+            self._record = replaced(
                 self._record, companion_pid=companion.pid, companion_started=companion.started
             )
             self._save_record()
@@ -363,17 +363,17 @@ class Keeper:
         return [*self._degraded, *(self._delivery.health.reasons() if self._delivery is not None else ())]
 
     def _conversation_changed(self, conversation: dict[str, Any]) -> None:
-        self._record = replace(self._record, conversation=conversation)
+        self._record = replaced(self._record, conversation=conversation)
         self._save_record()
 
     def _note_kill(self) -> None:
         """Save that a user wants the end, first of all: if everything is killed now, nothing restarts it."""
         if self._spec.restart != "never" and not self._record.killed:
-            self._record = replace(self._record, killed=True)
+            self._record = replaced(self._record, killed=True)
             self._save_record()
 
     def _note_settled(self) -> None:
-        self._record = replace(self._record, settled=True)
+        self._record = replaced(self._record, settled=True)
         self._save_record()
 
     def _save_record(self) -> None:
