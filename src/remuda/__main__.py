@@ -73,7 +73,7 @@ def _exit_with(command: Callable[[list[str]], int | None]) -> None:
     """Exit with the code of the command, unless it returns None."""
     code = command(sys.argv[2:])
     if code is not None:
-        sys.exit(code)
+        _exit_at_once(code)
 
 
 # ── print and ask ──

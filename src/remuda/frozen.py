@@ -16,7 +16,8 @@ T = TypeVar("T")
 def frozen(cls: type[T]) -> type[T]:
     """Make a record class.
 
-    Its annotations are its fields, in order; a value in the class is a shared default.
+    Its annotations are its fields, in order; a value in the class is a shared default. `__post_init__` is
+    called as by a dataclass.
     """
     names = tuple(vars(cls).get("__annotations__", ()))  # their own, as they were written
     body = {key: value for key, value in cls.__dict__.items() if key not in ("__dict__", "__weakref__")}
@@ -24,6 +25,8 @@ def frozen(cls: type[T]) -> type[T]:
     if any(isinstance(value, (list, dict, set)) for value in defaults.values()):
         raise TypeError(f"a default of {cls.__name__} could be changed by anybody")
     body.update(_METHODS, __slots__=names, __match_args__=names, _defaults=defaults)
+    if "__post_init__" in body:
+        body["__init__"] = _init_and_more
     return type(cls.__name__, cls.__bases__, body)
 
 
@@ -53,6 +56,11 @@ def _init(self: Any, *values: Any, **named: Any) -> None:
         values = _complete(self, values, named)
     for name, value in zip(names, values, strict=True):
         object.__setattr__(self, name, value)
+
+
+def _init_and_more(self: Any, *values: Any, **named: Any) -> None:
+    _init(self, *values, **named)
+    self.__post_init__()
 
 
 def _complete(self: Any, values: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:

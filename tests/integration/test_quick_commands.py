@@ -46,10 +46,19 @@ print(code, *sorted(sys.modules), file=sys.stderr)
 """
 
 
-def loaded_by(remuda: Commands, *words: str) -> tuple[str, set[str]]:
+ASK = """
+import sys
+from remuda.__main__ import _call
+sys.argv[1:1] = ["ask"]
+code = _call(sys.argv[2:])
+print(code, *sorted(sys.modules), file=sys.stderr)
+"""
+
+
+def loaded_by(remuda: Commands, *words: str, program: str = PROGRAM) -> tuple[str, set[str]]:
     """Run it in an interpreter of its own. Returns its exit code, and the slow modules that it loaded."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *words],
+        [sys.executable, "-c", program, *words],
         env=remuda.env,
         cwd=remuda.cwd,
         stdin=subprocess.DEVNULL,
@@ -92,6 +101,15 @@ def test_command_without_sessions_and_boss_loads_nothing_slow(remuda: Commands) 
     assert loaded_by(remuda, "ls") == ("0", set())
     assert loaded_by(remuda, "queue") == ("7", set())
     assert loaded_by(remuda, "status", "work") == ("3", set())
+
+
+def test_ask_with_a_pool_loads_nothing_slow(remuda: Commands) -> None:
+    remuda("pool", "serve", "--detach", "--demo", "--warm", "1")
+    try:
+        code, modules = loaded_by(remuda, "hello", program=ASK)
+    finally:
+        remuda("pool", "stop")
+    assert (code, modules - {"remuda.oneshot.run"}) == ("0", set())
 
 
 def test_line_that_is_not_usual_is_left_to_click(remuda: Commands) -> None:

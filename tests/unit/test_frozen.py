@@ -113,3 +113,16 @@ def test_fields_of_a_record_are_listed_in_order_and_can_be_replaced() -> None:
     bag = Bag("a", ["x"])
     assert list(fields_of(bag).items()) == [("name", "a"), ("things", ["x"])]
     assert replaced(bag, name="b") == Bag("b", ["x"])
+
+
+@frozen
+class Short:
+    text: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", self.text[:3])
+
+
+def test_post_init_is_called_when_a_record_is_made() -> None:
+    assert Short("abcdef") == Short("abc")
+    assert replaced(Short("a"), text="wxyz").text == "wxy"
