@@ -106,7 +106,9 @@ bench: $(VENV)/.synced-bench
 	$(if $(OTHERS),$(BIN)/python -m remuda.testing.real_cli fetch $(OTHERS))
 	@# As it is where pip installed it: without that every start would compile all it loads.
 	$(BIN)/python -m compileall -q src/remuda $(VENV)/lib
-	$(OFFLINE) $(BIN)/python benchmarks/run.py
+	@mkdir -p build
+	$(OFFLINE) $(BIN)/python benchmarks/run.py --json build/bench.json
+	@echo "$(BIN)/python scripts/figures.py build/bench.json writes the figures into docs/why/benchmarks.md"
 
 # Whether any locked dependency has a known vulnerability. Asks the network.
 audit: $(BIN)/uv

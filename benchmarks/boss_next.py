@@ -17,11 +17,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks.report import Report
+from benchmarks.report import Report, Target
 from benchmarks.scene import Scene, bounded
 
 from remuda.boss.client import BossClient
 from remuda.boss.folder import BossFolder
+from remuda.boss.navigator import own_program
 from remuda.terminal.pty import Pty
 
 _PLACES = 6
@@ -35,15 +36,21 @@ _PREFIX = b"\x02"
 
 def measure(scene: Scene, report: Report, rounds: int) -> None:
     report.title(f"A key, or a command, to the next of {_PLACES} who wait in tmux")
-    with bounded(240.0, "next"), _service(scene) as walk:
+    with bounded(240.0, "next"), service(scene, scene.folder / "next") as walk:
         keys = _in_turn(walk, _keys(), rounds * _KEYS)
         commands = _in_turn(walk, _commands(walk), rounds * _COMMANDS)
+        exits: list[float] = []
+        for _ in range(rounds * _COMMANDS):
+            walk.time(lambda one: exits.append(_to_exit(one)))
     ours, run, bare = (report.median(f"key: {name}", taken, "ms") for name, taken in keys.items())
+    report.add("key to the next waiting agent", ours, "ms", Target("<=", 12))
     report.add("key: ours / a tmux that is run", ours / run, "x")
     report.add("key: ours beyond a tmux that is run", ours - run, "ms")
     report.add("key: ours / tmux's own switch-client", ours / bare, "x")
     ours, run = (report.median(f"command: {name}", taken, "ms") for name, taken in commands.items())
     report.add("command: remuda next / tmux switch-client", ours / run, "x")
+    done = report.median("command: remuda next, exec to exit", exits, "ms")
+    report.add("remuda next, exec to exit", done, "ms", Target("<=", 40))
 
 
 class Walk:
@@ -116,9 +123,15 @@ def _commands(walk: Walk) -> dict[str, Callable[[Walk], None]]:
         process.returncode = 0  # it is reaped with all others
 
     return {
-        "remuda next": lambda _walk: run([*_remuda(), "next", "--elsewhere"]),
+        "remuda next": lambda _walk: run([*own_program(), "next", "--elsewhere"]),
         "tmux switch-client": lambda walk: run(["tmux", *_way(walk.target)]),
     }
+
+
+def _to_exit(walk: Walk) -> float:
+    began = time.monotonic()
+    _run([*own_program(), "next", "--elsewhere"], walk.env)
+    return (time.monotonic() - began) * 1000
 
 
 def _way(pane: str) -> list[str]:
@@ -130,8 +143,8 @@ def _way(pane: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def _service(scene: Scene) -> Iterator[Walk]:
-    home = scene.folder / "next"
+def service(scene: Scene, home: Path) -> Iterator[Walk]:
+    """A boss of this home, and agents that wait in panes."""
     env = {**scene.env, "REMUDA_HOME": str(home)}
     _tmux(env, "-f", "/dev/null", "new-session", "-d", "-s", "home", "-x", "80", "-y", "24", "sleep 1000000")
     panes = [_place(env, number) for number in range(_PLACES)]

@@ -1,36 +1,96 @@
-"""How long the command line takes to start, against an interpreter that does nothing."""
+"""How long commands take from exec to exit, next to an interpreter that does nothing and `tmux ls`."""
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
-from benchmarks.report import Report
+from benchmarks.peers import Tmux
+from benchmarks.report import Report, Target
 from benchmarks.scene import Scene
 
+from remuda.boss.client import BossClient
+from remuda.boss.detach import start_detached
+from remuda.boss.folder import BossFolder
+from remuda.boss.navigator import own_program
+
 _TIMES = 5
+_SESSIONS = 50
 _IMPORT = "import time; t = time.perf_counter(); import remuda; print((time.perf_counter() - t) * 1000)"
+_QUICK = Target("<=", 40)
+_MANY = Target("<=", 55)
 
 
 def measure(scene: Scene, report: Report, rounds: int) -> None:
-    report.title("Start of the command line")
-    python = sys.executable
+    report.title("Commands, exec to exit")
+    python = [sys.executable]
+    tmux = Tmux(scene, ["cat"])
     commands = {
-        "python -c pass": [python, "-c", "pass"],
-        "remuda version": [python, "-m", "remuda", "version"],
-        "remuda ls, no sessions": [python, "-m", "remuda", "ls"],
+        "python -I -S -c pass": [*python, "-I", "-S", "-c", "pass"],
+        "python -c pass": [*python, "-c", "pass"],
+        "remuda version": _remuda("version"),
+        "remuda ls, no sessions": _remuda("ls"),
     }
-    delays: dict[str, list[float]] = {name: [] for name in commands}
-    imports: list[float] = []
-    for _ in range(rounds * _TIMES):
-        for name, command in commands.items():
-            delays[name].append(_time(command, scene))
-        imports.append(float(_run([python, "-c", _IMPORT], scene)))
+    delays = _in_turn(scene, commands, rounds)
+    imports = [float(_run([*python, "-c", _IMPORT], scene)) for _ in range(rounds * _TIMES)]
+    with _sessions(scene):
+        delays |= _in_turn(
+            scene,
+            {
+                "tmux ls": tmux.command("ls"),
+                "remuda ls": _remuda("ls"),
+                "remuda status": _remuda("status", "work"),
+                "remuda send": _remuda("send", "work", "hello"),
+                "remuda queue": _remuda("queue"),
+                "remuda next --show": _remuda("next", "--show"),
+            },
+            rounds,
+        )
+        for _ in range(_SESSIONS - 1):
+            scene.keep(["cat"])
+        delays |= _in_turn(scene, {f"remuda ls, {_SESSIONS} sessions": _remuda("ls")}, rounds)
     medians = {name: report.median(name, some, "ms") for name, some in delays.items()}
     report.median("import remuda", imports, "ms")
+    for name in ("ls", "status", "send", "queue", "next --show"):
+        report.add(f"remuda {name}, exec to exit", medians[f"remuda {name}"], "ms", _QUICK)
+    many = medians[f"remuda ls, {_SESSIONS} sessions"]
+    report.add(f"remuda ls with {_SESSIONS} sessions, exec to exit", many, "ms", _MANY)
     for name in ("remuda version", "remuda ls, no sessions"):
         report.add(f"{name} / python -c pass", medians[name] / medians["python -c pass"], "x")
+
+
+def _remuda(*words: str) -> list[str]:
+    """As a user runs it: by the script that pip installs."""
+    return [*own_program(), *words]
+
+
+@contextlib.contextmanager
+def _sessions(scene: Scene) -> Iterator[None]:
+    """A scripted agent, and a boss with one agent that waits."""
+    _run(_remuda("start", "work", "--agent", "demo", "--detach"), scene)
+    folder = BossFolder(scene.folder / "boss")
+    started = start_detached(folder, 0, sources=())
+    facts = {"message": "done", "cwd": "/srv/demo"}
+    event = {"kind": "stopped", "session_id": "session-1", "at": time.time(), "facts": facts}
+    BossClient(folder).post("events", body={"events": [event]})
+    try:
+        yield
+    finally:
+        scene.end(started["pid"])
+        scene.end_all()
+
+
+def _in_turn(scene: Scene, commands: dict[str, list[str]], rounds: int) -> dict[str, list[float]]:
+    delays: dict[str, list[float]] = {name: [] for name in commands}
+    for number in range(rounds * _TIMES + 1):
+        for name, command in commands.items():
+            taken = _time(command, scene)
+            if number:  # the first of each is colder
+                delays[name].append(taken)
+    return delays
 
 
 def _run(command: list[str], scene: Scene) -> str:

@@ -66,6 +66,8 @@ def measure(scene: Scene, report: Report, rounds: int) -> None:
     for name in ("relay of 20 lines", "remuda attach --raw", "remuda attach"):
         target = _LIMIT if name.startswith("remuda") else None
         report.add(f"{name} / dtach -a", seen[name] / seen["dtach -a"], "x", target)
+    floor = seen["relay of 20 lines"]
+    report.add("remuda attach / relay of 20 lines", seen["remuda attach"] / floor, "x", Target("<=", 1.1))
     report.add("remuda attach / tmux attach", seen["remuda attach"] / seen["tmux attach"], "x")
 
 

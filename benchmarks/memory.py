@@ -10,6 +10,7 @@ from remuda.keeper.spec import DEFAULT_COLS, DEFAULT_ROWS
 from remuda.wire.connection import ClientConnection
 
 _MB = 1e6
+_MANY = 50
 
 
 def measure(scene: Scene, report: Report, _rounds: int) -> None:
@@ -24,4 +25,7 @@ def measure(scene: Scene, report: Report, _rounds: int) -> None:
         watch_stream([watcher], scene.stream_bytes)
     rss, pss = memory_bytes(kept.keeper_pid)
     watcher.sock.close()
+    many = [scene.keep(["cat"]).keeper_pid for _ in range(_MANY)]
+    mean = sum(memory_bytes(pid)[1] for pid in many) / _MANY / _MB
+    report.add(f"PSS of a keeper, {_MANY} sessions", mean, "MB", Target("<=", 12))
     report.add("RSS after the stream", rss / _MB, "MB", Target("<=", 40), note=f"PSS {pss / _MB:.1f}")

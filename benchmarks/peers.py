@@ -74,17 +74,20 @@ class Tmux:
         config.write_text(
             "set -g status off\nset -s escape-time 0\nset -g default-terminal screen-256color\n"
         )
-        self._command = ["tmux", "-u", "-L", self._label, "-f", str(config)]
+        self._words = ["tmux", "-u", "-L", self._label, "-f", str(config)]
         self.run("new-session", "-d", "-x", str(COLS), "-y", str(ROWS), *argv)
+
+    def command(self, *arguments: str) -> list[str]:
+        return [*self._words, *arguments]
 
     def run(self, *arguments: str) -> str:
         done = subprocess.run(
-            [*self._command, *arguments], env=self._scene.env, capture_output=True, text=True, check=True
+            self.command(*arguments), env=self._scene.env, capture_output=True, text=True, check=True
         )
         return done.stdout.strip()
 
     def attach(self) -> Pty:
-        return self._scene.on_terminal([*self._command, "attach"])
+        return self._scene.on_terminal(self.command("attach"))
 
     def end(self) -> None:
         self._scene.end(int(self.run("display-message", "-p", "#{pid}")))

@@ -54,6 +54,10 @@ class _Group:
     def __init__(self, scene: Scene, report: Report, cli: RealCli, backend: Backend) -> None:
         self._scene, self._report, self._cli, self._backend = scene, report, cli, backend
         self._times: Times = {}
+        self._home = scene.folder / f"pool-{backend}"
+        self._home.mkdir(mode=0o700)
+        # One environment for all: another would be another profile, which has no warm agent.
+        self._env = {**cli.env, "PYTHONPATH": scene.env["PYTHONPATH"], "REMUDA_HOME": str(self._home)}
 
     async def measure(self, turns: int) -> None:
         self._report.title(f"A request on a warm pool, {self._backend} backend, real CLI")
@@ -62,7 +66,7 @@ class _Group:
             rivals = await self._rivals(stack)
             four = await stack.enter_async_context(self._pool(_SESSIONS))
             one = await stack.enter_async_context(self._pool(1))
-            remote, path = await stack.enter_async_context(self._served())
+            remote = await stack.enter_async_context(self._served())
             kinds: dict[str, Callable[[], Awaitable[list[float]]]] = {
                 **rivals,
                 "pool of 4": lambda: _in_a_row(four, _IN_A_ROW),
@@ -70,7 +74,8 @@ class _Group:
                 "pool of 1, cleared": lambda: _in_a_row(one, 3, rested=True),
                 "pool of 4, cleared, served": lambda: _in_a_row(remote, 3, rested=True),
                 "pool of 1, back to back": lambda: _back_to_back(one),
-                "remuda run": lambda: self._command(path),
+                "remuda run": lambda: self._command("run", "--no-fallback"),
+                "remuda ask": lambda: self._command("ask"),
             }
             for number in range(turns + 1):
                 for name, take in kinds.items():
@@ -133,9 +138,9 @@ class _Group:
             yield client
 
     @asynccontextmanager
-    async def _served(self) -> AsyncIterator[tuple[_Remote, str]]:
-        path = str(self._scene.folder / f"{self._backend}.sock")
-        words = ["--backend", self._backend, "--size", str(_SESSIONS), "--socket", path, "--prewarm", "0"]
+    async def _served(self) -> AsyncIterator[_Remote]:
+        path = str(self._home / "pool.sock")
+        words = ["--backend", self._backend, "--size", str(_SESSIONS), "--socket", path, "--warm", "0"]
         words += ["--claude-binary", str(self._cli.binary), "--max-requests", "1000000"]
         env = {**self._scene.env, "HOME": str(self._cli.home)}
         server = await asyncio.to_thread(
@@ -144,17 +149,16 @@ class _Group:
         assert server.stdout is not None
         try:
             await asyncio.to_thread(server.stdout.readline)
-            remote = _Remote(path, self._cli)
+            remote = _Remote(path, self._cli, self._env)
             await remote.prewarm(_SESSIONS)
-            yield remote, path
+            yield remote
         finally:
             server.terminate()
             await asyncio.to_thread(server.communicate)
 
-    async def _command(self, path: str) -> list[float]:
+    async def _command(self, *words: str) -> list[float]:
         """From exec to exit, which is mostly Python's own start."""
-        argv = [sys.executable, "-m", "remuda", "run", "--socket", path, "--no-fallback", PROMPT]
-        env = {**self._cli.env, "PYTHONPATH": self._scene.env["PYTHONPATH"]}
+        argv, env = [sys.executable, "-m", "remuda", *words, PROMPT], self._env
         began = time.monotonic()
         done = await asyncio.to_thread(
             subprocess.run, argv, cwd=self._cli.project, env=env, stdin=-3, capture_output=True, check=True
@@ -187,6 +191,9 @@ class _Group:
             name: report.median(name, times, "ms", note=f"p99 {percentile(times, 0.99):.4g}")
             for name, times in self._times.items()
         }
+        most = Target("<=", 0.35 if self._backend == "terminal" else 0.2)
+        asked = found["remuda ask"] / found["claude -p"]
+        report.add(f"remuda ask with a pool served, {self._backend} / claude -p", asked, "x", most)
         cold, rested, in_a_row = (found[name] for name in ("claude -p", "pool of 1, cleared", "pool of 4"))
         enough = Target(">=", 4 if self._backend == "terminal" else 12)
         report.add(f"claude -p / {self._backend} pool at rest", cold / rested, "x", enough)
@@ -212,10 +219,10 @@ class _Group:
 class _Remote:
     """A served pool, asked as the bench's own user would."""
 
-    def __init__(self, path: str, cli: RealCli) -> None:
+    def __init__(self, path: str, cli: RealCli, env: dict[str, str]) -> None:
         self._client = RemoteClient(path)
-        away = {name: None for name in os.environ if name not in cli.env}
-        self._options: dict[str, Any] = {"cwd": str(cli.project), "env": {**away, **cli.env}}
+        away = {name: None for name in os.environ if name not in env}
+        self._options: dict[str, Any] = {"cwd": str(cli.project), "env": {**away, **env}}
 
     async def run(self, prompt: str) -> Any:
         return await self._client.run(prompt, **self._options)

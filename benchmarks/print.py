@@ -77,10 +77,10 @@ def _tell(report: Report, times: dict[str, list[float]], weights: list[float]) -
     terminal = report.median("remuda print, terminal", times["terminal"], "ms")
     as_json = report.median("remuda print, terminal, --output-format json", times["json"], "ms")
     stream = report.median("remuda print, stream", times["stream"], "ms")
-    report.add("terminal backend beyond the bare TUI", terminal - bare, "ms", Target("<=", 150))
+    report.add("terminal backend beyond the bare TUI", terminal - bare, "ms", Target("<=", 75))
     report.add("the same, json: with what the transcript has", as_json - bare, "ms")
     report.add("terminal backend / claude -p", terminal / plain, "x")
-    report.add("stream backend / claude -p", stream / plain, "x", Target("<=", 1.35))
+    report.add("stream backend / claude -p", stream / plain, "x", Target("<=", 1.1))
     note = "command " + ", keeper ".join(f"{one:.1f}" for one in weights)
     report.add("RSS of ours during a call", sum(weights), "MB", Target("<=", 50), note=note)
 

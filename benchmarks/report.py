@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.curves import Curve
+
 _COMPARE = {">=": operator.ge, "<=": operator.le, "<": operator.lt}
 
 
@@ -37,6 +39,9 @@ class Figure:
     unit: str
     target: Target | None = None
     note: str = ""
+    section: str = ""
+    instead: str = ""
+    """What a user would use instead."""
 
     @property
     def verdict(self) -> str:
@@ -52,12 +57,20 @@ class Report:
     figures: list[Figure] = field(default_factory=list)
     rounds: dict[str, list[float]] = field(default_factory=dict)
     """Every single measurement behind the medians."""
+    curves: list[Curve] = field(default_factory=list)
+    _section: str = ""
+    _instead: str = ""
+
+    def begin(self, instead: str) -> None:
+        """Begin a benchmark. `instead`: what a user would use instead of what it measures."""
+        self._instead = instead
 
     def title(self, text: str) -> None:
+        self._section = text
         print(f"\n{text}  [load {os.getloadavg()[0]:.2f}]", flush=True)
 
     def add(self, name: str, value: float, unit: str, target: Target | None = None, note: str = "") -> None:
-        figure = Figure(name, value, unit, target, note)
+        figure = Figure(name, value, unit, target, note, self._section, self._instead)
         self.figures.append(figure)
         print(_line(figure), flush=True)
 
@@ -68,6 +81,9 @@ class Report:
         spread = f"{min(values):.4g} to {max(values):.4g}" if len(values) > 1 else ""
         self.add(name, middle, unit, note=", ".join(part for part in (spread, note) if part))
         return middle
+
+    def curve(self, curve: Curve) -> None:
+        self.curves.append(curve)
 
     @property
     def missed(self) -> list[Figure]:
@@ -82,6 +98,7 @@ class Report:
             "machine": machine(),
             "figures": [{**asdict(one), "verdict": one.verdict} for one in self.figures],
             "rounds": self.rounds,
+            "curves": [asdict(one) for one in self.curves],
         }
 
 

@@ -27,6 +27,7 @@ from benchmarks import (
     echo,
     fleet,
     fleet_attach,
+    growth,
     idle,
     inbox,
     mcp_call,
@@ -45,36 +46,38 @@ from benchmarks import print as call
 from benchmarks.report import Report, machine
 from benchmarks.scene import Scene
 
-BENCHMARKS: dict[str, Callable[[Scene, Report, int], None]] = {
-    "throughput": throughput.measure,
-    "echo": echo.measure,
-    "status": status.measure,
-    "attach": attach.measure,
-    "start": start.measure,
-    "resume": resume.measure,
-    "memory": memory.measure,
-    "sleep": sleep.measure,
-    "idle": idle.measure,
-    "cli": cli.measure,
-    "delivery": delivery.measure,
-    "inbox": inbox.measure,
-    "print": call.measure,
-    "pool": pool.measure,
-    "opencode": opencode.measure,
-    "codex": codex.measure,
-    "copilot": copilot.measure,
-    "boss": boss.measure,
-    "next": boss_next.measure,
-    "hooks": boss_hooks.measure,
-    "crowd": boss_crowd.measure,
-    "usage": boss_usage.measure,
-    "page": page.measure,
-    "terminal": page_terminal.measure,
-    "dash": dash.measure,
-    "fleet": fleet.measure,
-    "far": fleet_attach.measure,
-    "mcp": mcp_call.measure,
+BENCHMARKS: dict[str, tuple[Callable[[Scene, Report, int], None], str]] = {
+    "throughput": (throughput.measure, "dtach, tmux"),
+    "echo": (echo.measure, "dtach -a, tmux attach"),
+    "status": (status.measure, "tmux list-panes"),
+    "attach": (attach.measure, "tmux attach"),
+    "start": (start.measure, "dtach -n, tmux new -d"),
+    "resume": (resume.measure, "starting each agent again by hand"),
+    "memory": (memory.measure, "tmux, with one server for all sessions"),
+    "sleep": (sleep.measure, "ending the agent, and claude --resume by hand"),
+    "idle": (idle.measure, "tmux"),
+    "cli": (cli.measure, "tmux ls, tmux send-keys"),
+    "delivery": (delivery.measure, "a paste into the terminal, tmux send-keys"),
+    "inbox": (inbox.measure, "a Stop hook of your own, a file that is appended to"),
+    "print": (call.measure, "claude -p"),
+    "pool": (pool.measure, "claude -p, the Agent SDK"),
+    "opencode": (opencode.measure, "opencode run"),
+    "codex": (codex.measure, "codex exec"),
+    "copilot": (copilot.measure, "copilot -p"),
+    "boss": (boss.measure, "an HTTP endpoint of your own"),
+    "next": (boss_next.measure, "tmux switch-client, if you know where to go"),
+    "hooks": (boss_hooks.measure, "no hooks"),
+    "crowd": (boss_crowd.measure, "a look at each pane"),
+    "usage": (boss_usage.measure, "a count when all is over"),
+    "page": (page.measure, "a terminal"),
+    "terminal": (page_terminal.measure, "ssh and a terminal"),
+    "dash": (dash.measure, "watch remuda ls"),
+    "fleet": (fleet.measure, "ssh to each machine"),
+    "far": (fleet_attach.measure, "ssh and tmux attach"),
+    "mcp": (mcp_call.measure, "a shell command of the agent"),
+    "growth": (growth.measure, "fewer of them"),
 }
+"""Each with what a user would use instead."""
 
 
 def main() -> int:
@@ -87,8 +90,10 @@ def main() -> int:
     try:
         with Scene(options.megabytes * 1_000_000) as scene:
             for name in [one for one in BENCHMARKS if one in (options.only or BENCHMARKS)]:
+                measure, instead = BENCHMARKS[name]
+                report.begin(instead)
                 try:
-                    BENCHMARKS[name](scene, report, options.rounds)
+                    measure(scene, report, options.rounds)
                 except Exception:  # noqa: BLE001 - the other figures are still worth their time
                     traceback.print_exc(file=sys.stdout)
                     failed.append(name)

@@ -27,7 +27,7 @@ from remuda.durable import read_regular
 
 from .duration import LONGEST
 from .errors import InvalidOptions
-from .paths import config_home
+from .paths import own_config_file, own_config_files
 
 CLASSIFIERS = ("simple", "claude", "none")
 FOLDER_KEYS = frozenset({"classifier", "log_level", "scrollback_bytes", "mouse", "size", "status_bar"})
@@ -108,13 +108,7 @@ BOSS_KEYS: dict[str, tuple[type, ...]] = {
 
 
 def candidates(cwd: Path, environ: Mapping[str, str]) -> list[Path]:
-    base = config_home(environ)
-    return [
-        cwd / "remuda.toml",
-        cwd / "heimdall.toml",
-        base / "remuda" / "remuda.toml",
-        base / "heimdall" / "heimdall.toml",
-    ]
+    return [cwd / "remuda.toml", cwd / "heimdall.toml", *own_config_files(environ)]
 
 
 def load_config(
@@ -132,7 +126,7 @@ def load_config(
         return _read(explicit)  # the user named it: its owner does not matter
     known = candidates(cwd, environ)
     path = next((one for one in known[:2] if _is_usable(one, warn)), None)
-    own = own_file(environ)
+    own = own_config_file(environ)
     if path is None or path in known[2:]:
         return _read_own(path or own)
     try:
@@ -148,11 +142,7 @@ def load_config(
 
 def load_own_config(environ: Mapping[str, str]) -> Config:
     """Return the user's own file, whatever is in the working folder."""
-    return _read_own(own_file(environ))
-
-
-def own_file(environ: Mapping[str, str]) -> Path | None:
-    return next((one for one in candidates(Path(), environ)[2:] if one.is_file()), None)
+    return _read_own(own_config_file(environ))
 
 
 def _read_own(path: Path | None) -> Config:

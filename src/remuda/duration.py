@@ -6,6 +6,7 @@ import math
 import re
 
 from .errors import InvalidOptions
+from .patterns import pattern
 from .untrusted import finite
 
 LONGEST = 1e9
@@ -14,12 +15,12 @@ LONGEST = 1e9
 _LAST_MOMENT = 253402214400.0
 """The last day of the year 9999: a later one has no name in a calendar."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_PART = re.compile(r"([0-9]+)([smhd])")
+_PART = pattern(r"([0-9]+)([smhd])")
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
-_TIME = re.compile(
+_TIME = pattern(
     rf"(?P<n>{_NUMBER})|(?:(?P<d>{_NUMBER})d)?(?:(?P<h>{_NUMBER})h)?(?:(?P<m>{_NUMBER})m)?(?:(?P<s>{_NUMBER})s)?"
 )
-_CLOCK = re.compile(r"[0-9]{1,2}:[0-9]{2}")
+_CLOCK = pattern(r"[0-9]{1,2}:[0-9]{2}")
 
 
 def parse_duration(text: str) -> float:

@@ -6,6 +6,7 @@ forty of pure data, and a command that sends one request to a keeper half of tho
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar, dataclass_transform
 
 T = TypeVar("T")
@@ -15,7 +16,8 @@ T = TypeVar("T")
 def frozen(cls: type[T]) -> type[T]:
     """Make a record class.
 
-    Its annotations are its fields, in order; a value in the class is a shared default.
+    Its annotations are its fields, in order; a value in the class is a shared default. `__post_init__` is
+    called as by a dataclass.
     """
     names = tuple(vars(cls).get("__annotations__", ()))  # their own, as they were written
     body = {key: value for key, value in cls.__dict__.items() if key not in ("__dict__", "__weakref__")}
@@ -23,13 +25,29 @@ def frozen(cls: type[T]) -> type[T]:
     if any(isinstance(value, (list, dict, set)) for value in defaults.values()):
         raise TypeError(f"a default of {cls.__name__} could be changed by anybody")
     body.update(_METHODS, __slots__=names, __match_args__=names, _defaults=defaults)
+    if "__post_init__" in body:
+        body["__init__"] = _init_and_more
     return type(cls.__name__, cls.__bases__, body)
+
+
+class _Fresh:
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.make = make
+
+
+def fresh(make: Callable[[], T]) -> T:
+    """Return a default that is made for each record: `names: list[str] = fresh(list)`."""
+    return _Fresh(make)  # type: ignore[return-value]
+
+
+def fields_of(record: Any) -> dict[str, Any]:
+    """Return the fields of a frozen record, by name. Their values are not copied."""
+    return {name: getattr(record, name) for name in record.__match_args__}
 
 
 def replaced(record: T, **changes: Any) -> T:
     """Return a copy of a frozen record with other values in these fields."""
-    names: tuple[str, ...] = record.__match_args__  # type: ignore[attr-defined]
-    return type(record)(**{**{name: getattr(record, name) for name in names}, **changes})
+    return type(record)(**{**fields_of(record), **changes})
 
 
 def _init(self: Any, *values: Any, **named: Any) -> None:
@@ -38,6 +56,11 @@ def _init(self: Any, *values: Any, **named: Any) -> None:
         values = _complete(self, values, named)
     for name, value in zip(names, values, strict=True):
         object.__setattr__(self, name, value)
+
+
+def _init_and_more(self: Any, *values: Any, **named: Any) -> None:
+    _init(self, *values, **named)
+    self.__post_init__()
 
 
 def _complete(self: Any, values: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
@@ -49,7 +72,7 @@ def _complete(self: Any, values: tuple[Any, ...], named: dict[str, Any]) -> tupl
     fields = {**self._defaults, **by_position, **named}
     if missing := [name for name in names if name not in fields]:
         raise TypeError(f"{kind} needs {', '.join(missing)}")
-    return tuple(fields[name] for name in names)
+    return tuple(one.make() if isinstance(one := fields[name], _Fresh) else one for name in names)
 
 
 def _values(self: Any) -> tuple[Any, ...]:

@@ -6,13 +6,14 @@ import re
 
 from .arguments import shown
 from .errors import BadName
+from .patterns import pattern
 
 TYPE_CHECKING = False  # as type checkers read it
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_NAME_BYTES = 64
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@+-]*", re.ASCII)
+_NAME = pattern(r"[A-Za-z0-9_][A-Za-z0-9._@+-]*", re.ASCII)
 
 
 def is_name(text: str) -> bool:

@@ -55,6 +55,16 @@ def config_home(environ: Mapping[str, str]) -> Path:
     return Path(named) if os.path.isabs(named) else Path(environ.get("HOME") or "/", ".config")
 
 
+def own_config_files(environ: Mapping[str, str]) -> list[Path]:
+    """Return where the user's own configuration may be. The first file that exists is used alone."""
+    base = config_home(environ)
+    return [base / "remuda" / "remuda.toml", base / "heimdall" / "heimdall.toml"]
+
+
+def own_config_file(environ: Mapping[str, str]) -> Path | None:
+    return next((one for one in own_config_files(environ) if one.is_file()), None)
+
+
 def sessions_folder() -> Path:
     return home() / "sessions"
 

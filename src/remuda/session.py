@@ -33,7 +33,6 @@ from .keeper.cancel import (
     Cancelled,
     cancel_message,
     cancel_turn,
-    find_prompts,
     wait_for_rest,
 )
 from .keeper.client import KeeperClient, absent, check_delivers
@@ -46,6 +45,7 @@ from .keeper.history_stream import HistoryStream
 from .keeper.listing import dead_records
 from .keeper.record import SessionRecord
 from .keeper.resume import give_up_restart
+from .keeper.sendable import find_prompts
 from .keeper.spec import DEFAULT_KILL_GRACE
 from .keeper.start import DEFAULT_START_TIMEOUT, start_session
 from .keeper.survivors import end_survivors

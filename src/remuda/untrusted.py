@@ -15,20 +15,22 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from .patterns import pattern
+
 MAX_DEPTH = 500
 """Levels of nesting. Python's own encoder and decoder give up below 1,000, at a depth that varies."""
 OWN_DEPTH = 600
 """The same for documents of ours that hold such a document."""
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
-_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
-_NOT_ASCII = re.compile(r"[^\n -~]")
+_SURROGATE = pattern(r"[\ud800-\udfff]")
+_SURROGATE_ESCAPE = pattern(r"\\u[dD][89a-fA-F]")
+_NOT_ASCII = pattern(r"[^\n -~]")
 # A string without an end goes to the end of the text: else each quote in it would begin another search.
-_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[][{}]', re.DOTALL)
+_BRACKETS = pattern(r'"(?:[^"\\]|\\.)*+"?|[][{}]', re.DOTALL)
 _JOINERS = "\u200c\u200d"
 # Python calls these printable. U+FE0E and U+FE0F, which say how an emoji looks, may stay.
-_SHAPELESS = re.compile(
+_SHAPELESS = pattern(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2800\u3164\ufe00-\ufe0d\uffa0\U000e0100-\U000e01ef]"
 )
 """Written in Persian, Hindi and emoji; they join characters and move nothing."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+from remuda.boss import key as key_program
 from remuda.cli.queue_keys import READ
 from support.commands import Commands
 from support.keeper import until
@@ -240,3 +245,21 @@ def test_hooks_install_tmux_without_a_server_or_without_tmux(remuda: Commands) -
     assert "no tmux server is running" in remuda("hooks", "show", "--tmux", env=nowhere).out
     missing = remuda.refused("hooks", "install", "--tmux", "--yes", code=127, env={"PATH": "/nonexistent"})
     assert "tmux not found" in missing
+
+
+def test_key_is_compiled_once_and_imports_nothing_slow(remuda: Commands) -> None:
+    command = [
+        sys.executable,
+        "-I",
+        "-S",
+        "-X",
+        "importtime",
+        "-v",
+        str(Path(key_program.__file__)),
+        "segment",
+    ]
+    subprocess.run(command, env=remuda.env, capture_output=True, check=True)
+    done = subprocess.run(command, env=remuda.env, capture_output=True, text=True, check=True)
+    assert re.search(r"key_press\.\S+\.pyc matches \S+/key_press\.py", done.stderr)
+    imported = set(re.findall(r"^import time: .*\| +(\S+)$", done.stderr, re.MULTILINE))
+    assert imported.isdisjoint({"re", "json", "typing", "socket", "importlib", "pathlib", "site"})

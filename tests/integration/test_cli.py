@@ -205,9 +205,20 @@ main()
 """
 
 
-@pytest.mark.parametrize("module", ["remuda.oneshot.output", "remuda.cli.app", "click", "remuda.cli.ls"])
-def test_interrupt_while_a_command_is_loaded_is_silent(remuda: Commands, module: str) -> None:
-    words = [sys.executable, "-c", INTERRUPTED_AT_AN_IMPORT, module, "ls"]
+@pytest.mark.parametrize(
+    ("module", "given"),
+    [
+        ("remuda.oneshot.output", ["ls"]),
+        ("remuda.cli.quick", ["ls"]),
+        ("remuda.cli.ls", ["ls"]),
+        ("remuda.cli.app", ["ls", "--"]),
+        ("click", ["ls", "--"]),
+    ],
+)
+def test_interrupt_while_a_command_is_loaded_is_silent(
+    remuda: Commands, module: str, given: list[str]
+) -> None:
+    words = [sys.executable, "-c", INTERRUPTED_AT_AN_IMPORT, module, *given]
     done = subprocess.run(words, env=remuda.env, cwd=remuda.cwd, capture_output=True)
     assert (done.returncode, done.stdout, done.stderr.strip()) == (130, b"", b"")
 

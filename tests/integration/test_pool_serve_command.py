@@ -94,12 +94,10 @@ def test_serve_where_others_may_write_is_refused(calls: Calls) -> None:
     )
 
 
-def test_serve_prewarmed_has_agents_for_this_folder_before_the_first_call(calls: Calls) -> None:
-    with serving(calls, "--size", "2", "--prewarm", "2") as server:
-        until(
-            lambda: [one["state"] for one in server.status()["pool"]["sessions"]] == ["idle"] * 2,
-            "two agents",
-        )
+@pytest.mark.parametrize("option", ["--warm", "--prewarm"])
+def test_serve_warm_has_agents_for_this_folder_before_it_says_so(calls: Calls, option: str) -> None:
+    with serving(calls, "--size", "2", option, "2") as server:
+        assert server.states() == ["idle"] * 2
         assert json.loads(calls.remuda("run", "--json", "hello").out)["warm"]
         assert server.status()["pool"]["spawns"] == 2
 
@@ -144,8 +142,50 @@ def test_serve_with_options_that_cannot_be_is_refused(calls: Calls, words: list[
     assert not (calls.home / "pool.sock").exists()
 
 
-def test_serve_more_prewarmed_than_there_are_is_refused(remuda: Commands) -> None:
-    assert "--size 2" in remuda.refused("pool", "serve", "--size", "2", "--prewarm", "3", code=2)
+def test_serve_more_warm_than_there_are_is_refused(remuda: Commands) -> None:
+    assert "--size 2" in remuda.refused("pool", "serve", "--size", "2", "--warm", "3", code=2)
+
+
+def test_serve_warm_in_front_says_when_agents_are_ready(calls: Calls) -> None:
+    words = ("--backend", "stream", "--claude-binary", str(calls.binary), "--warm", "2")
+    with calls.remuda.begin("pool", "serve", *words) as server:
+        assert server.stderr is not None
+        try:
+            assert server.stderr.readline().decode().startswith("2 agents are ready for ")
+        finally:
+            calls.remuda("pool", "stop")
+
+
+def test_serve_warm_detached_returns_when_the_agents_are_ready(remuda: Commands) -> None:
+    remuda("pool", "serve", "--detach", "--demo", "--warm", "1")
+    try:
+        assert json.loads(remuda("run", "--json", "hello").out)["warm"]
+    finally:
+        remuda("pool", "stop")
+
+
+@pytest.mark.parametrize("words", [[], ["--json"], ["--detach"]], ids=["in front", "json", "detached"])
+@pytest.mark.parametrize(
+    ("named", "code", "why"),
+    [
+        (
+            ["--claude-binary", "no-claude"],
+            127,
+            "no-claude is not on the PATH, so no agent can be made ready",
+        ),
+        (["--agent", "codex"], 127, "codex is not on the PATH, so no agent can be made ready"),
+        (["--backend", "stream", "--claude-binary", "/bin/false"], 1, "exited before it was ready"),
+    ],
+    ids=["missing", "another that is missing", "one that ends"],
+)
+def test_serve_warm_without_an_agent_fails_and_serves_nothing(
+    calls: Calls, named: list[str], code: int, why: str, words: list[str]
+) -> None:
+    calls.remuda.env["PATH"] = "/usr/bin:/bin"
+    done = calls.remuda("pool", "serve", "--warm", "1", *named, *words, code=code)
+    assert why in done.err.splitlines()[-1]
+    assert "traceback" not in done.err.lower()
+    assert not (calls.home / "pool.sock").exists()
 
 
 # ── ready, in the background, and without Claude Code ──

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Protocol
 
-from remuda.agents.copilot.self_test import CopilotSelfTest
 from remuda.keeper.environment import session_environment
 from remuda.testing.real_cli.copilot import RealCopilot
 from support.keeper import Start
@@ -19,9 +17,6 @@ class MakeCopilot(Protocol):
 
 
 def keep_copilot(start: Start, cli: RealCopilot, *flags: str, **more: Any) -> Post:
-    plan = CopilotSelfTest()
-        # It unpacks 300 MB there at its first start. Nothing else of the home is shared.
-        self.env["XDG_CACHE_HOME"] = str(self.binary.parent / "unpacked")
     """Copilot in a session named `p`; `env` is laid over the bench's own, the rest is the spec's."""
     env = session_environment({**cli.env, **more.pop("env", {})}, "p", "HEIMDALL_SESSION_ID", {})
     given: dict[str, Any] = {"agent": "copilot", "cols": 120, "rows": 40, "asks": True, **more}
@@ -30,4 +25,4 @@ def keep_copilot(start: Start, cli: RealCopilot, *flags: str, **more: Any) -> Po
 
 def shell(command: str) -> str:
     """A prompt that lets the agent run a command."""
-    return CopilotCli.plan.tool_prompt(command)
+    return RealCopilot.plan.tool_prompt(command)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from remuda.frozen import frozen
+from remuda.frozen import fields_of, fresh, frozen, replaced
 
 
 @frozen
@@ -94,3 +94,35 @@ def test_it_is_a_class_like_any_other() -> None:
             assert y == 2
         case _:
             raise AssertionError
+
+
+@frozen
+class Bag:
+    name: str
+    things: list[str] = fresh(list)
+
+
+def test_fresh_default_is_made_for_each_record() -> None:
+    first, second = Bag("a"), Bag("b")
+    first.things.append("x")
+    assert (first.things, second.things) == (["x"], [])
+    assert Bag("c", ["y"]).things == ["y"]
+
+
+def test_fields_of_a_record_are_listed_in_order_and_can_be_replaced() -> None:
+    bag = Bag("a", ["x"])
+    assert list(fields_of(bag).items()) == [("name", "a"), ("things", ["x"])]
+    assert replaced(bag, name="b") == Bag("b", ["x"])
+
+
+@frozen
+class Short:
+    text: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", self.text[:3])
+
+
+def test_post_init_is_called_when_a_record_is_made() -> None:
+    assert Short("abcdef") == Short("abc")
+    assert replaced(Short("a"), text="wxyz").text == "wxy"

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
+from remuda.arguments import shown
 from remuda.errors import InvalidOptions
 
 if TYPE_CHECKING:  # a call of `remuda print` needs one module of one agent
@@ -22,6 +23,7 @@ if TYPE_CHECKING:  # a call of `remuda print` needs one module of one agent
     from .self_test import SelfTest
     from .setup import AgentSetup
     from .sources import AgentSources, PermissionReader
+    from .warm import WarmAgent
 
 
 def _claude() -> Agent:
@@ -177,6 +179,15 @@ def find_self_test(name: str) -> SelfTest | None:
 
     agent: object = find_agent(name) if is_agent(name) else None
     return agent.self_test() if isinstance(agent, OffersSelfTest) else None
+
+
+def find_warm(name: object) -> WarmAgent:
+    """Return the part of an agent that a pool uses. Raises `InvalidOptions` if it has none."""
+    warm = find_agent(str(name)).warm if is_agent(name) else None
+    if warm is None:
+        usable = [known for known in agent_names() if find_agent(known).warm is not None]
+        raise InvalidOptions(f"agent must be one of {', '.join(usable)}, not {shown(name)}")
+    return warm
 
 
 def find_headless(name: str) -> Headless:

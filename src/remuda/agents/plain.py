@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from .base import HookChannel, Launch, LaunchContext
 from .prompting import PromptProtocol
-from .warm import WarmAgent
 
 if TYPE_CHECKING:
     from .headless import Headless
     from .sources import AgentSources
+    from .warm import WarmAgent
 
 
 class PlainAgent:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -34,7 +33,7 @@ class ComposerKind(StrEnum):
     DRAFT = "draft"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Composer:
     """The box for prompts as the screen shows it."""
 

@@ -12,9 +12,9 @@ is not working.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
+from remuda.frozen import frozen
 from remuda.untrusted import one_line
 
 
@@ -79,7 +79,7 @@ _LASTING = (Source.REGISTRY, Source.TITLE, Source.SCREEN)
 _DETAIL_CHARACTERS = 200
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Vote:
     """One observation: at `at` (seconds, monotonic) a source saw `state`, or one of `alike`."""
 
@@ -97,7 +97,7 @@ class Vote:
         return state == self.state or state in self.alike
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verdict:
     """The state, since when, and from which source."""
 
@@ -107,13 +107,15 @@ class Verdict:
     detail: str = ""
 
 
-@dataclass(slots=True)
 class Evidence:
     """All votes of one session, and the verdict."""
 
-    verdict: Verdict
-    votes: dict[Source, Vote] = field(default_factory=dict)
-    _previous_since: float = 0.0  # when the state before this one began
+    __slots__ = ("_previous_since", "verdict", "votes")
+
+    def __init__(self, verdict: Verdict, votes: dict[Source, Vote]) -> None:
+        self.verdict = verdict
+        self.votes = votes
+        self._previous_since = 0.0  # when the state before this one began
 
     @classmethod
     def starting(cls, at: float) -> Evidence:

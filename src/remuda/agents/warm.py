@@ -1,8 +1,8 @@
 """What the pool asks of an agent that serves many requests: options, requests and their events, workers.
 
-`Agent.warm` is None for a program that cannot do this. All but `find_warm` and what it calls is pure: no
-asyncio, no clock, no I/O. The types of requests and events are public through `remuda.pool.types`. They are
-here because an agent's workers produce them.
+`Agent.warm` is None for a program that cannot do this. It is pure: no asyncio, no clock, no I/O.
+The types of requests and events are public through `remuda.pool.types`. They are here because an agent's
+workers produce them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
-
-from remuda.arguments import shown
-from remuda.errors import InvalidOptions
-
-from . import agent_names, find_agent, is_agent
 
 
 class WorkerOptions(Protocol):
@@ -71,15 +66,6 @@ class WarmAgent(Protocol):
 
     def entrypoint(self, env: Mapping[str, str], pid: int) -> str | None:
         """Return what the running agent calls its kind of session, or None if it does not say."""
-
-
-def find_warm(name: object) -> WarmAgent:
-    """Return the part of an agent that a pool uses. Raises `InvalidOptions` if it has none."""
-    warm = find_agent(str(name)).warm if is_agent(name) else None
-    if warm is None:
-        usable = [known for known in agent_names() if find_agent(known).warm is not None]
-        raise InvalidOptions(f"agent must be one of {', '.join(usable)}, not {shown(name)}")
-    return warm
 
 
 # ── requests ──

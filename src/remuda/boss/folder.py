@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 
 from remuda.durable import open_regular
 from remuda.errors import InvalidOptions
+from remuda.frozen import frozen
 from remuda.paths import home
 
 _MOST_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BossFolder:
     path: Path
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import os
 import re
-import select
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -13,102 +10,18 @@ from typing import Any
 import click
 
 from remuda._version import __version__
-from remuda.errors import EXIT_CODES, FolderUnusable, RemudaError, SessionUnreachable
+from remuda.errors import EXIT_CODES, RemudaError
 from remuda.oneshot.output import open_standard_streams, show_bug
 
+from .command_list import COMMANDS as COMMANDS
+from .command_list import DAILY as DAILY
+from .command_list import MORE as MORE
+from .command_list import SHARED_MODULES as SHARED_MODULES
+from .command_list import load
+from .declare import DeclaredCommand
 from .output import Program, complain, discard, print_lines, wants_colour, writing_stdout
+from .quick import with_own_errors
 
-DAILY: dict[str, dict[str, str]] = {
-    "Sessions": {
-        "start": "Start an agent or any command as a session",
-        "attach": "Show a session in this terminal and type into it",
-        "ls": "List all agents and what each is doing",
-        "show": "Show one session: state, evidence, messages, screen",
-        "logs": "Print the output of a session",
-        "kill": "End a session and every process it started",
-    },
-    "Messages": {
-        "send": "Send a prompt to an agent",
-        "cancel": "Cancel a waiting message, or interrupt the running turn",
-        "messages": "List messages and how far each got",
-    },
-    "One shot": {
-        "ask": "Ask once and print the answer, like claude -p",
-    },
-    "Attention": {
-        "queue": "List agents that are waiting for you, and why",
-        "next": "Go to the first agent in the queue",
-        "approve": "Allow a permission request, or answer a question",
-        "deny": "Deny a permission request",
-        "later": "Postpone an agent in the queue, or remove it",
-        "dash": "Show all agents on one screen, and answer from there",
-        "open": "Open the page in a browser, or show its login link",
-    },
-    "This machine": {
-        "setup": "Set up hooks, tmux keys and completion, or remove them",
-        "doctor": "Check this machine and say how to fix what is wrong",
-        "demo": "Take a one-minute tour; needs no account and no network",
-        "help": "Show the help of a command, or a page of the manual",
-    },
-}
-"""The first page of help."""
-MORE: dict[str, dict[str, str]] = {
-    "More on sessions": {
-        "status": "Show the state of a session (part of 'show')",
-        "screen": "Print the screen of a session (part of 'show')",
-        "resume": "Bring back sessions that ended with their machine",
-        "sleep": "End an idle agent until it is needed again",
-        "wake": "Start the agent of a session that is asleep",
-        "resize": "Change the terminal size of a session",
-        "usage": "Show the tokens and the money that agents used",
-        "budget": "List the limits on usage, and check their file",
-        "clean": "Remove logs and records of ended sessions",
-        "launch": "Run a command on its own terminal, without a keeper",
-    },
-    "More on messages": {
-        "wait": "Wait until a message has ended, or a session is idle",
-        "receipt": "Show the receipt of a message",
-        "inbox": "Put, list, recover and serve messages of an inbox",
-        "stop-hook": "Return the next message of an inbox to a Stop hook",
-    },
-    "More on one shot": {
-        "print": "Ask once, with the exact interface of claude -p",
-        "run": "Ask a warm agent of a pool",
-        "pool": "Keep agents warm for other processes",
-    },
-    "More on attention": {
-        "agents": "List the agents that the boss knows",
-        "reply": "Send a prompt to an idle agent, wherever it runs",
-        "approvals": "List permission requests and their outcomes",
-        "preview": "Print the screen of a waiting agent",
-        "popup": "Choose from the queue in a tmux popup",
-        "return": "Go back to the pane that 'next' left",
-        "skip": "Move an agent to the end of the queue",
-        "snooze": "Hide an agent from the queue for a while",
-        "dismiss": "Remove an agent from the queue",
-        "policy": "Check and explain permission rules",
-        "notify": "List who is notified, or send a test notice",
-    },
-    "The boss": {
-        "boss": "Start, stop and inspect the boss, which keeps the queue",
-        "up": "Start the boss",
-        "down": "Stop the boss; sessions keep running",
-        "bootstrap": "Add agents in tmux panes that the boss does not know",
-        "segment": "Print the queue for a status line",
-    },
-    "Many machines": {
-        "fleet": "Run a hub, join it, and see all machines",
-    },
-    "Agents that run agents": {
-        "mcp": "Serve tools by which an agent runs other agents",
-    },
-    "More on this machine": {
-        "hooks": "Install, remove and show hooks and tmux keys",
-        "completion": "Print the completion script of a shell",
-        "version": "Print the version",
-    },
-}
-"""The rest: exact forms, and names from before `show`, `later`, `messages` and `setup` united them."""
 HABITS = {
     "connect": "attach",
     "join": "attach",
@@ -145,31 +58,6 @@ HABITS = {
     "man": "help",
 }
 """Names that other programs use, and our name for each."""
-COMMANDS = {
-    name: text for page in (DAILY, MORE) for section in page.values() for name, text in section.items()
-}
-SHARED_MODULES = {
-    "agents": "queue",
-    "approvals": "approve",
-    "ask": "print",
-    "deny": "approve",
-    "dismiss": "queue_steps",
-    "down": "boss",
-    "later": "queue_steps",
-    "next": "queue_steps",
-    "reply": "send",
-    "resize": "screen",
-    "return": "queue_steps",
-    "run": "print",
-    "skip": "queue_steps",
-    "snooze": "queue_steps",
-    "stop-hook": "inbox",
-    "up": "boss",
-    "version": "help",
-    "wait": "receipt",
-    "wake": "sleep",
-}
-"""Commands that are in the module of another, as `NAME_command`. All others are `command` in `NAME.py`."""
 
 
 ALL = object()
@@ -214,14 +102,10 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        name = cmd_name.replace("-", "_")
-        shared = SHARED_MODULES.get(cmd_name)
-        package = "tui" if cmd_name == "dash" else "cli"  # above the commands, which it uses
-        module = importlib.import_module(f"remuda.{package}.{shared or name}")
-        command = getattr(module, f"{name}_command" if shared else "command")
-        assert isinstance(command, click.Command)
+        command = load(cmd_name)
+        if isinstance(command, DeclaredCommand):
+            return command.to_click()
+        assert command is None or isinstance(command, click.Command)
         return command
 
     def make_context(
@@ -237,22 +121,7 @@ class LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Turn errors of the operating system into ours. Click would handle them in its own way."""
-        try:
-            return super().invoke(ctx)
-        except EOFError:
-            raise _keeper_gone() from None
-        except (BrokenPipeError, ConnectionResetError):
-            if not _reader_is_gone():
-                raise _keeper_gone() from None
-            discard(sys.stdout)  # the reader of our output has closed it
-            return EXIT_CODES["OK"]
-        except OSError as error:
-            if not error.filename and _is_folder_gone():
-                raise FolderUnusable(
-                    "the working folder was removed", hint="change to another folder"
-                ) from error
-            what = f"cannot use {error.filename}: " if error.filename else ""
-            raise FolderUnusable(f"{what}{error.strerror or error}") from error
+        return with_own_errors(lambda: super(LazyGroup, self).invoke(ctx))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the daily commands; `remuda help --all` sets `ctx.obj` to list the rest too."""
@@ -280,19 +149,6 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def _keeper_gone() -> SessionUnreachable:
-    return SessionUnreachable(
-        "the session's keeper ended while it answered", hint="'remuda ls --all' shows the session's state"
-    )
-
-
-def _reader_is_gone() -> bool:
-    """Whether the other end of the pipe that we print to is closed."""
-    poll = select.poll()
-    poll.register(sys.stdout.fileno(), 0)
-    return bool(poll.poll(0))
-
-
 @click.group(
     cls=LazyGroup,
     invoke_without_command=True,
@@ -311,14 +167,6 @@ def cli(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is None:
         print_lines(ctx.get_help().splitlines())
-
-
-def _is_folder_gone() -> bool:
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        return True
-    return False
 
 
 _PLAIN_WORDS = {
@@ -363,15 +211,28 @@ def run(args: list[str] | None = None, command: click.Command = cli) -> int:
     open_standard_streams()
     try:
         result: Any = command.main(args=args, prog_name=Program.name, standalone_mode=False)
-    except RemudaError as error:
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - what is a bug is raised again
+        return report(error)
+    return result if isinstance(result, int) else EXIT_CODES["OK"]
+
+
+def report(error: BaseException, command: click.Command | None = None) -> int:
+    """Print the error of a command and return its exit code. Raises an error that is our own bug.
+
+    `command`: the one that raised it, if click did not call it.
+    """
+    if isinstance(error, RemudaError):
         complain(str(error), error=True)
         return error.exit_code
-    except click.UsageError as error:
+    if isinstance(error, click.UsageError):
+        if error.ctx is None and command is not None:
+            parent = click.Context(cli, info_name=Program.name)
+            error.ctx = click.Context(command, parent, info_name=command.name)
         complain(_one_line(error), error=True)
         return EXIT_CODES["INVALID_OPTIONS"]
-    except click.ClickException as error:
+    if isinstance(error, click.ClickException):
         complain(error.format_message(), error=True)
         return EXIT_CODES["FAILED"]
-    except (click.Abort, KeyboardInterrupt):
+    if isinstance(error, (click.Abort, KeyboardInterrupt)):
         return EXIT_CODES["INTERRUPTED"]
-    return result if isinstance(result, int) else EXIT_CODES["OK"]
+    raise error

@@ -18,8 +18,8 @@ from remuda.duration import show_duration
 from remuda.errors import BossDown, BossExists, InvalidOptions
 from remuda.paths import private_folder
 
+from .click_types import OrderedGroup
 from .common import (
-    OrderedGroup,
     config_option,
     configuration,
     json_option,

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import click
-from click.shell_completion import CompletionItem
-
-from remuda.agents import agent_names, is_agent
-from remuda.config import Config, load_config, load_own_config
 from remuda.duration import LONGEST, parse_time, show_duration, show_moment
 from remuda.errors import InvalidOptions, RemudaError, SessionNotFound
 from remuda.names import did_you_mean, is_name
-from remuda.paths import SessionPaths, known_names, sessions_folder
+from remuda.paths import SessionPaths, known_names, own_config_file, sessions_folder
+from remuda.patterns import pattern
 from remuda.untrusted import one_line
 
+from . import declare
 from .output import cut, echo, flat, json_line, style
+
+if TYPE_CHECKING:
+    import click
+    from click.shell_completion import CompletionItem
+
+    from remuda.config import Config
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,7 +45,7 @@ def seconds(text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf:
-        raise click.BadParameter(f"{text!r} is not a number of seconds")
+        raise declare.bad_value(f"{text!r} is not a number of seconds")
     return min(value, LONGEST)
 
 
@@ -53,10 +55,12 @@ def time_span(text: str | float) -> float:
     try:
         return parse_time(text)
     except InvalidOptions as error:
-        raise click.BadParameter(str(error)) from None
+        raise declare.bad_value(str(error)) from None
 
 
 def complete_session(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
     from remuda.keeper.claim import live_names
 
     try:
@@ -109,11 +113,11 @@ def names_beginning(word: str, names: Iterable[str]) -> list[str]:
 
 
 def session_argument(function: F) -> F:
-    return click.argument("name", shell_complete=complete_session)(function)
+    return declare.argument("name", shell_complete=complete_session)(function)
 
 
 def format_option(example: str) -> Callable[[F], F]:
-    return click.option(
+    return declare.option(
         "--format",
         "template",
         metavar="TEMPLATE",
@@ -121,52 +125,34 @@ def format_option(example: str) -> Callable[[F], F]:
     )
 
 
-class AgentName(click.ParamType[str]):
-    """The name of an agent. Those of other packages are read only for a name that is not ours."""
-
-    name = "name"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not is_agent(value):
-            self.fail(f"{value!r} is not one of {', '.join(map(repr, agent_names()))}.", param, ctx)
-        return str(value)
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        return [CompletionItem(name) for name in agent_names() if name.startswith(incomplete)]
-
-
-class OrderedGroup(click.Group):
-    """A group that lists its commands in the order in which they were added."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
-
-
 def config_option(function: F) -> F:
-    option = click.option(
-        "--config", "config_file", type=click.Path(path_type=Path), help="Configuration file to use."
+    option = declare.option(
+        "--config",
+        "config_file",
+        type=declare.ClickType("Path", path_type=Path),
+        help="Configuration file to use.",
     )
     return option(function)
 
 
 def folder_option(function: F) -> F:
-    option = click.option(
+    option = declare.option(
         "--socket-dir",
         "folder",
-        type=click.Path(path_type=Path),
+        type=declare.ClickType("Path", path_type=Path),
         help="Folder of the sessions.  [default: under $REMUDA_HOME]",
     )
     return option(function)
 
 
 def json_option(function: F) -> F:
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")(function)
+    return declare.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")(function)
 
 
 def configuration(config_file: Path | None = None, *, strict: bool = True) -> Config:
     """Without `strict`, for commands that start nothing: an invalid file in this folder is only a warning."""
+    from remuda.config import load_config
+
     try:
         here = Path.cwd()
     except FileNotFoundError:  # the folder was removed
@@ -181,7 +167,13 @@ def find_folder(folder: Path | None, config: Config | None = None) -> Path:
 
     Without `config` the user's own: a file in the working folder cannot set it, and is not read.
     """
-    chosen = folder or (config or load_own_config(os.environ)).socket_dir
+    chosen: Path | str | None = folder
+    if not chosen and config is not None:
+        chosen = config.socket_dir
+    elif not chosen and own_config_file(os.environ) is not None:
+        from remuda.config import load_own_config
+
+        chosen = load_own_config(os.environ).socket_dir
     return Path(chosen).expanduser().absolute() if chosen else sessions_folder()
 
 
@@ -209,7 +201,7 @@ def short_path(path: str) -> str:
 # ── --format TEMPLATE: one line for each listed thing, with fields of its JSON ──
 
 
-_FIELD = re.compile(r"\{([^{}]*)\}")
+_FIELD = pattern(r"\{([^{}]*)\}")
 _ESCAPES = {r"\t": "\t", r"\n": "\n"}
 
 

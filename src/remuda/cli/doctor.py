@@ -31,7 +31,8 @@ from remuda.tmux.command import installed_version
 from remuda.untrusted import one_line
 
 from .boss import boss_files
-from .common import AgentName, find_folder, folder_option, json_option, short_path, time_span
+from .click_types import AgentName
+from .common import find_folder, folder_option, json_option, short_path, time_span
 from .hooks_boss import boss_hooks
 from .output import echo, print_json, style
 from .redraw import ProgressLine

@@ -18,7 +18,8 @@ from remuda.duration import show_duration
 from remuda.errors import BossDown, CommandNotFound, InvalidOptions, RemudaError
 from remuda.untrusted import dump_json
 
-from .common import OrderedGroup, json_option, short_path
+from .click_types import OrderedGroup
+from .common import json_option, short_path
 from .output import complain, echo, print_fields, print_json, print_lines, print_table, style
 
 if TYPE_CHECKING:

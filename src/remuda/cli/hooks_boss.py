@@ -15,7 +15,8 @@ from remuda.boss.folder import BossFolder
 from remuda.errors import InvalidOptions, RemudaError
 from remuda.paths import private_folder
 
-from .common import AgentName, configuration, json_option, short_path
+from .click_types import AgentName
+from .common import configuration, json_option, short_path
 from .file_changes import Agreement, agreement_options, save_installed, save_uninstalled, shown_place
 from .output import echo, print_json, style
 

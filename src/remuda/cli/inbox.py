@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from calendar import timegm
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,6 +12,7 @@ import click
 
 from remuda.duration import show_duration
 from remuda.errors import InboxBusy, InvalidOptions
+from remuda.frozen import fields_of
 from remuda.inbox import stop_hook
 from remuda.inbox.journal import Inbox, translated_errors
 from remuda.inbox.locks import find_consumer
@@ -20,7 +20,8 @@ from remuda.inbox.message import find_letter
 from remuda.inbox.stop_hook import Entry, Lock, Queue, number
 
 from . import inbox_feed
-from .common import OrderedGroup, check_alone, format_option, json_option, print_formatted, short_path
+from .click_types import OrderedGroup
+from .common import check_alone, format_option, json_option, print_formatted, short_path
 from .inbox_target import InboxTarget, find_target, first_line, inbox_argument, inbox_options, with_word
 from .output import complain, echo, print_fields, print_json, print_lines, print_table, style
 
@@ -148,7 +149,7 @@ def status(name: str | None, path: Path | None, folder: Path | None, as_json: bo
       remuda inbox status work --json | jq .waiting
     """
     target = find_target(name, path, folder)
-    overview = asdict(target.existing().overview())
+    overview = fields_of(target.existing().overview())
     if overview["in_flight"]:
         overview["in_flight"].pop("flight", None)  # the complete line; 'ls' shows it
     if as_json:
@@ -353,7 +354,7 @@ def compact(name: str | None, path: Path | None, folder: Path | None, as_json: b
     target = find_target(name, path, folder)
     freed = target.existing().compact()
     if as_json:
-        print_json(asdict(freed))
+        print_json(fields_of(freed))
         return
     if freed.note:
         complain(freed.note)

@@ -6,18 +6,15 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from remuda.errors import InputError, InvalidOptions
-from remuda.inbox.inject import without_line_end
 from remuda.inbox.journal import Accepted, Inbox
-from remuda.inbox.message import DEFAULT_MAX_BYTES
-from remuda.inbox.stop_hook import MOST_ATTEMPTS
 from remuda.paths import private_folder
 
-from .common import json_option, time_span
+from .common import json_option
 from .inbox_target import (
     InboxTarget,
     check_agent,
@@ -29,89 +26,20 @@ from .inbox_target import (
     session_of,
     with_word,
 )
+from .message_options import (
+    decoded,
+    dedup_option,
+    max_bytes_option,
+    message_options,
+    read_prompt,
+    schedule_options,
+)
 from .output import after_success, complain, echo, json_line, print_json
 
 if TYPE_CHECKING:
     from remuda.inbox.serve import InjectServer
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 _CANCEL_TIMEOUT = 10.0
-
-
-# ── options of a message ──
-
-
-def non_empty(text: str) -> str:
-    """Parse an option that takes a name. An empty one comes from a shell variable that is not set."""
-    if not text:
-        raise click.BadParameter("the value is empty")
-    return text
-
-
-def lifetime(text: str) -> float:
-    """Parse an option that takes a time to live."""
-    span = time_span(text)
-    if not span:
-        raise click.BadParameter("the time must be longer than 0")
-    return span
-
-
-max_bytes_option = click.option(
-    "--max-bytes",
-    type=click.IntRange(min=1),
-    default=DEFAULT_MAX_BYTES,
-    show_default=True,
-    metavar="N",
-    help="Refuse a prompt of more than N bytes.",
-)
-
-
-dedup_option = click.option(
-    "--dedup", type=non_empty, metavar="KEY", help="Accept at most one message with this key in a day."
-)
-
-
-def schedule_options(function: F) -> F:
-    """When a message is delivered: --delay and --ttl."""
-    for option in (
-        click.option(
-            "--ttl",
-            type=lifetime,
-            metavar="TIME",
-            help="Drop the message if it is not delivered within TIME.",
-        ),
-        click.option(
-            "--delay", type=time_span, metavar="TIME", help="Delay delivery by TIME (90, 45m, 2h30m)."
-        ),
-    ):
-        function = option(function)
-    return function
-
-
-def message_options(function: F) -> F:
-    """Who sends a message and how it is read: --from, --max-attempts, --command and --literal."""
-    for option in (
-        click.option("--literal", is_flag=True, help="Refuse TEXT with an @file that the agent would read."),
-        click.option(
-            "--command", "command_", is_flag=True, help="TEXT is a command of the agent, such as /compact."
-        ),
-        click.option(
-            "--max-attempts",
-            type=click.IntRange(1, MOST_ATTEMPTS),
-            metavar="N",
-            help="Attempts before the message is dead-lettered.  [default: 10]",
-        ),
-        click.option(
-            "--from",
-            "sender",
-            type=non_empty,
-            metavar="WHO",
-            help="Name of the sender, who is notified if the message expires.",
-        ),
-    ):
-        function = option(function)
-    return function
 
 
 # ── remuda inbox put ──
@@ -189,28 +117,6 @@ def _document(accepted: Accepted, target: InboxTarget) -> dict[str, Any]:
 # ── standard input ──
 
 
-def read_prompt(max_bytes: int, *, asked: bool) -> str:
-    source = sys.stdin.buffer
-    if not asked and sys.stdin.isatty():
-        raise InputError("no prompt given", hint="give it as TEXT, or pipe it in; '-' reads the terminal")
-    data = source.read(max_bytes + 2)
-    if len(data) > max_bytes + 1:
-        raise InputError(
-            f"the prompt has more than {max_bytes} bytes",
-            hint="put it into a file and send the path, or raise --max-bytes",
-        )
-    return without_line_end(_decoded(data, "standard input"))
-
-
-def _decoded(data: bytes, what: str) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{what} is not valid UTF-8 (byte {error.start})", hint="convert it, for example with iconv"
-        ) from None
-
-
 def _check_lines(text: str | None, options: dict[str, Any]) -> None:
     if text not in (None, "-"):
         raise InvalidOptions("TEXT does not go with --lines", hint="--lines reads standard input")
@@ -239,7 +145,7 @@ def _put_line(
 ) -> Accepted:
     if len(data) > max_bytes:
         raise InputError(f"the line has more than {max_bytes} bytes")
-    return _put(target, inbox, _decoded(data, "the line"), options)
+    return _put(target, inbox, decoded(data, "the line"), options)
 
 
 def _numbered_lines(max_bytes: int) -> Iterator[tuple[int, bytes]]:

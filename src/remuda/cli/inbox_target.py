@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import click
-from click.shell_completion import CompletionItem
-
-from remuda.agents.prompting import PromptProtocol
 from remuda.errors import FolderUnusable, InvalidOptions, MessageNotFound, RemudaError, SessionNotFound
-from remuda.inbox.catalog import find_by_prefix
+from remuda.frozen import frozen
 from remuda.inbox.journal import Inbox
 from remuda.inbox.message import DEFAULT_MAX_BYTES
-from remuda.inbox.receipts import Trace
 from remuda.inbox.stop_hook import Files
-from remuda.keeper.cancel import find_prompts, refuse_foreign
 from remuda.keeper.claim import live_names, read_holder
-from remuda.keeper.listing import dead_records
 from remuda.keeper.record import SessionRecord
+from remuda.keeper.sendable import find_prompts, refuse_foreign
 from remuda.names import did_you_mean, is_name
 from remuda.paths import SessionPaths, known_names, private_folder
 
+from . import declare
 from .common import find_folder, folder_option, names_beginning, pick_session
 from .elsewhere import hint_elsewhere
+
+if TYPE_CHECKING:
+    import click
+    from click.shell_completion import CompletionItem
+
+    from remuda.agents.prompting import PromptProtocol
+    from remuda.inbox.receipts import Trace
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -34,7 +34,7 @@ _FILE = "inbox.jsonl"
 _FIRST = 200
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InboxTarget:
     """An inbox. `words` name it on a command line. `session` and `alive` are None for a folder."""
 
@@ -70,12 +70,18 @@ class InboxTarget:
 def check_parent(path: Path) -> None:
     """Refuse a path in a folder that does not exist: it may be a typo, and would be created silently."""
     if not path.parent.is_dir():
+        import shlex
+
         hint = f"mkdir -p {shlex.quote(str(path.parent))}"
         raise InvalidOptions(f"the folder {path.parent} does not exist", hint=hint)
 
 
 def complete_inbox(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete names of sessions, also of dead ones, which still have an inbox."""
+    from click.shell_completion import CompletionItem
+
+    from remuda.keeper.listing import dead_records
+
     if ctx.params.get("path"):
         return []
     try:
@@ -88,14 +94,14 @@ def complete_inbox(ctx: click.Context, _param: click.Parameter, incomplete: str)
 
 
 def inbox_argument(function: F) -> F:
-    return click.argument("name", required=False, shell_complete=complete_inbox)(function)
+    return declare.argument("name", required=False, shell_complete=complete_inbox)(function)
 
 
 def inbox_options(function: F) -> F:
-    option = click.option(
+    option = declare.option(
         "--inbox",
         "path",
-        type=click.Path(path_type=Path),
+        type=declare.ClickType("Path", path_type=Path),
         help=f"Use the inbox in this folder (or this {_FILE}), not that of a session.",
     )
     return option(folder_option(function))
@@ -127,6 +133,8 @@ def _picked(name: str, folder: Path) -> str:
 
 
 def _of_path(path: Path) -> InboxTarget:
+    import shlex
+
     words = f"--inbox {shlex.quote(str(path))}"
     path = path.expanduser().absolute()
     if path.name == _FILE and not path.is_dir():
@@ -171,6 +179,8 @@ def find_what(what: str, path: Path | None, folder: Path | None) -> InboxTarget 
     Raises `MessageNotFound` if it is neither, and `InvalidOptions` for the beginning of several. With `path`
     it is a message.
     """
+    from remuda.inbox.catalog import find_by_prefix
+
     session = None if path is not None else known_session(what, folder)
     if session is not None:
         return session

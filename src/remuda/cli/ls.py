@@ -6,17 +6,15 @@ import select
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import click
-
-from remuda.agents.state import WAITING, State
 from remuda.duration import show_duration
 from remuda.errors import InvalidOptions, RemudaError
-from remuda.keeper.client import KeeperClient
 from remuda.keeper.elsewhere import own_host
 from remuda.keeper.hidden import living_names
 from remuda.keeper.listing import dead_records, list_sessions
 
+from . import declare
 from .common import (
     check_alone,
     coloured_state,
@@ -30,7 +28,9 @@ from .common import (
 from .elsewhere import list_elsewhere, session_document
 from .output import complain, echo, flat, print_json, table_lines
 from .outside import Document, list_outside, with_tokens
-from .redraw import LiveScreen
+
+if TYPE_CHECKING:
+    from remuda.keeper.client import KeeperClient
 
 _HEAD = ("NAME", "STATE", "SINCE", "AGENT", "WHERE", "CWD", "LAST LINE")
 _OPTIONAL = ("AGENT", "WHERE", "CWD")
@@ -39,12 +39,14 @@ _WIDE_HEAD = ("IN", "OUT", "CACHE READ", "CACHE WRITE")
 _RESCAN_INTERVAL = 1.0
 
 
-@click.command("ls")
-@click.option("-a", "--all", "include_dead", is_flag=True, help="Also list agents that have ended.")
-@click.option("-w", "--watch", is_flag=True, help="Keep the list on the screen and update it.")
-@click.option("--wide", is_flag=True, help="Also show the tokens that each agent used, while the boss runs.")
-@click.option("--local", is_flag=True, help="List only agents of this machine, not of your fleet.")
-@click.option("-q", "--quiet", is_flag=True, help="Print only the names of kept sessions.")
+@declare.command("ls")
+@declare.option("-a", "--all", "include_dead", is_flag=True, help="Also list agents that have ended.")
+@declare.option("-w", "--watch", is_flag=True, help="Keep the list on the screen and update it.")
+@declare.option(
+    "--wide", is_flag=True, help="Also show the tokens that each agent used, while the boss runs."
+)
+@declare.option("--local", is_flag=True, help="List only agents of this machine, not of your fleet.")
+@declare.option("-q", "--quiet", is_flag=True, help="Print only the names of kept sessions.")
 @format_option("{name} {state}")
 @folder_option
 @json_option
@@ -165,7 +167,8 @@ def _where(session: Document) -> str:
     return str(session["pane"] or pid) if session["alive"] else "-"
 
 
-_WAITS = {State.WAITING_PERMISSION: "requests permission", State.WAITING_ANSWER: "asks a question"}
+WAITS = {"waiting_permission": "requests permission", "waiting_answer": "asks a question"}
+"""By the states of `remuda.agents.state.WAITING`, which is slow to load."""
 
 
 def _last(session: Document) -> str:
@@ -175,19 +178,21 @@ def _last(session: Document) -> str:
     """
     detail = str(session.get("detail") or "")
     if not session["kept"] or "reachable" in session:
-        message = detail if session["state"] in WAITING else str(session["last_message"] or "")
+        message = detail if session["state"] in WAITS else str(session["last_message"] or "")
         return message or str(session["title"] or "")
     if session.get("alive") is False:
         code = session.get("exit_code")
         return detail + (f", exit code {code}" if code is not None else "")
     if session.get("last_message") is None or session.get("delivery") is None:
         return str(session.get("last_line") or "").strip()
-    if session["state"] in WAITING:
-        return str(session["last_message"]) or _WAITS[session["state"]]
+    if session["state"] in WAITS:
+        return str(session["last_message"]) or WAITS[session["state"]]
     return str(session["last_message"])
 
 
 def _watch(folder: Path, lines: Callable[[], list[str]]) -> None:
+    from .redraw import LiveScreen
+
     clients: dict[str, KeeperClient] = {}
     with LiveScreen() as screen:
         try:
@@ -201,6 +206,8 @@ def _watch(folder: Path, lines: Callable[[], list[str]]) -> None:
 
 
 def _keep_connected(folder: Path, clients: dict[str, KeeperClient]) -> None:
+    from remuda.keeper.client import KeeperClient
+
     for name in set(living_names(folder)) - set(clients):
         try:
             client = KeeperClient.connect(name, folder, read_only=True)

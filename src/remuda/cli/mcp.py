@@ -13,7 +13,8 @@ import click
 from remuda.errors import CommandNotFound, InvalidOptions
 from remuda.untrusted import one_line
 
-from .common import OrderedGroup, json_option, short_path
+from .click_types import OrderedGroup
+from .common import json_option, short_path
 from .output import echo, print_json, print_table
 
 

@@ -10,24 +10,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
-import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TextIO
 
-import click
-
 from remuda.errors import OutputFailed
 from remuda.oneshot.output import for_terminal, without_halves
+from remuda.patterns import pattern
 from remuda.untrusted import printable, show_json
 
 _TOKEN = os.urandom(8).hex()
-_MARKED = re.compile(f"\x1b{_TOKEN}<([^>]*)>")
-_SGR = re.compile(r"\x1b\[[0-9;:]*m")
+_MARKED = pattern(f"\x1b{_TOKEN}<([^>]*)>")
+_SGR = pattern(r"\x1b\[[0-9;:]*m")
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "magenta": "35", "cyan": "36"}
-_OF_LINKS = re.compile(r"\x1b\[\d+G.*|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x0e\x0f]")
+_OF_LINKS = pattern(r"\x1b\[\d+G.*|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x0e\x0f]")
 """Our keeper draws cells with links again after the row (`terminal.paint.row`), tmux in place.
 tmux also switches to line drawing and back (3.3)."""
 
@@ -76,6 +73,8 @@ RESET = ours("\x1b[0m")
 
 def rendered(text: str, *, coloured: bool) -> str:
     """Return `text` that is safe for a terminal: printable, with the sequences that `ours` marked."""
+    if "\x1b" not in text:
+        return printable(text)
     parts = _MARKED.split(text)
     parts[::2] = map(printable, parts[::2])
     parts[1::2] = [one if coloured or not _SGR.fullmatch(one) else "" for one in parts[1::2]]
@@ -145,6 +144,8 @@ def complain(message: str, *, error: bool = False) -> None:
 
 
 def ask_yes(question: str) -> bool:
+    import click
+
     _show_question(f"{question} [y/N]:")
     with _new_line_after_abort():
         return click.confirm("", prompt_suffix=" ", show_default=False)
@@ -153,6 +154,8 @@ def ask_yes(question: str) -> bool:
 @contextlib.contextmanager
 def _new_line_after_abort() -> Iterator[None]:
     """End the line of a question that Ctrl-C or Ctrl-D left open, so that the shell's prompt has its own."""
+    import click
+
     try:
         yield
     except click.Abort:
@@ -161,6 +164,8 @@ def _new_line_after_abort() -> Iterator[None]:
 
 
 def _ask(default: str | None = None) -> str:
+    import click
+
     with _new_line_after_abort():
         return str(click.prompt("", prompt_suffix=" ", default=default, show_default=False))
 
@@ -256,7 +261,8 @@ def _picture(line: str) -> str:
 
 def cells(text: str) -> int:
     """Return how many columns a text takes on a terminal."""
-    return sum(2 if _is_wide(character) else 1 for character in unstyled(text))
+    plain = text if text.isascii() and text.isprintable() else unstyled(text)
+    return len(plain) if plain.isascii() else sum(2 if _is_wide(character) else 1 for character in plain)
 
 
 def _is_wide(character: str) -> bool:
@@ -313,7 +319,11 @@ def terminal_width() -> int:
         size = os.get_terminal_size(sys.stdout.fileno())
     except (OSError, ValueError):
         size = os.terminal_size((0, 0))
-    return size.columns or shutil.get_terminal_size().columns
+    if not size.columns:
+        import shutil  # slow to load
+
+        size = shutil.get_terminal_size()
+    return size.columns
 
 
 def table_lines(

@@ -14,7 +14,8 @@ from remuda.errors import PoolNotServed, WaitTimeout
 from remuda.pool.pool_connection import PoolConnection, default_socket, request
 
 from . import pool_serve
-from .common import OrderedGroup, json_option, time_span
+from .click_types import OrderedGroup
+from .common import json_option, time_span
 from .output import echo, print_fields, print_json, print_lines, print_table
 from .pool_serve import socket_option
 

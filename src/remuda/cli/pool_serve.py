@@ -26,7 +26,8 @@ from remuda.pool.pool_connection import default_socket
 from remuda.pool.protocol import MAX_FRAME_BYTES
 from remuda.untrusted import parse_object
 
-from .common import AgentName, json_option, short_path, time_span
+from .click_types import AgentName
+from .common import json_option, short_path, time_span
 from .output import complain, echo, print_json
 
 if TYPE_CHECKING:
@@ -64,10 +65,11 @@ def _limit(text: str) -> float | None:
 )
 @socket_option
 @click.option(
+    "--warm",
     "--prewarm",
     type=click.IntRange(0),
     metavar="N",
-    help="Keep N agents ready for the current folder and environment.  "
+    help="Start N agents for the current folder and environment before the first request, and keep N ready.  "
     "[default: 1; 0 in / and in your home folder, and with --backend print]",
 )
 @click.option("--warmup-prompt", metavar="TEXT", help="Send TEXT once to each prewarmed agent.")
@@ -160,7 +162,7 @@ def _limit(text: str) -> float | None:
 def command(
     size: int,
     socket: Path | None,
-    prewarm: int | None,
+    warm: int | None,
     max_requests: int,
     max_age: float | None,
     drain_timeout: float,
@@ -183,10 +185,13 @@ def command(
     environment, model, tools, settings and permissions. Each request is a new conversation and sees nothing
     of the others.
 
+    With --warm N, prints that the agents are ready once they are, and fails if they cannot start. With
+    --detach or --json as well, prints nothing before that: then the first request is warm.
+
     \b
     Examples:
       remuda pool serve --size 4 --detach
-      remuda pool serve --backend stream --prewarm 2
+      remuda pool serve --backend stream --warm 2
       remuda pool serve --demo       the scripted agent, without Claude Code
     """
     import asyncio
@@ -197,15 +202,20 @@ def command(
         from remuda.pool.options import read_client
 
         others["backend"] = read_client({"agent": "demo" if demo else agent}).backend
-    prewarm = _default_prewarm(others["backend"]) if prewarm is None else prewarm
-    if prewarm > size:
-        raise InvalidOptions(f"--prewarm {prewarm} is more than --size {size}", hint="raise --size")
-    missing = None if demo or agent != DEFAULT_AGENT else _missing(claude_binary)
+    count = _default_warm(others["backend"]) if warm is None else warm
+    if count > size:
+        raise InvalidOptions(f"--warm {count} is more than --size {size}", hint="raise --size")
+    missing = None if demo else _missing_program(agent, claude_binary)
+    if warm and missing:
+        raise CommandNotFound(
+            f"{missing} is not on the PATH, so no agent can be made ready",
+            hint="install it, or leave out --warm to serve requests whose own PATH has it",
+        )
     path = str(socket.expanduser().absolute() if socket else default_socket())
     if detach and log_file is None:
-        _announce(_detached(), as_json=as_json)
+        _announce(_detached(_DETACH_TIMEOUT + (_warm_timeout(others) if warm else 0.0)), as_json=as_json)
         if missing:
-            complain(missing)
+            complain(_note(missing))
         return
     _log(log_file, "info" if verbose else "warning")
     options = {
@@ -222,24 +232,34 @@ def command(
     ready = _Ready(missing, as_json=as_json, detached=log_file is not None)
     if fleet and path != str(default_socket()):
         raise InvalidOptions("--fleet needs the default socket", hint="leave out --socket")
-    asyncio.run(_serve(options, limits, path, prewarm, ready, fleet=fleet))
+    asyncio.run(_serve(options, limits, path, count, ready, must=bool(warm), fleet=fleet))
 
 
-def _default_prewarm(backend: str) -> int:
+def _default_warm(backend: str) -> int:
     """Return None for a service: its requests come from other folders, and an agent would trust this one."""
     return 0 if backend == "print" or os.getcwd() in ("/", os.path.expanduser("~")) else 1
 
 
-def _missing(named: str) -> str | None:
-    """Return a note if the program is not on the PATH: a request has its own. A path must exist."""
+def _missing_program(agent: str, claude_binary: str) -> str | None:
+    """Return the agent's program if it is not on the PATH. Raises `CommandNotFound` for a path."""
     import shutil
 
-    if os.sep in named:
-        if not os.path.isfile(named):
-            raise CommandNotFound(f"cannot find the program {named}")
-    elif shutil.which(named) is None:
-        return f"{named} is not on the PATH; only requests whose own PATH has it can be served"
+    named = claude_binary if agent == DEFAULT_AGENT else next(iter(find_agent(agent).default_argv), "")
+    if os.sep not in named:
+        return named if named and shutil.which(named) is None else None
+    if not os.path.isfile(named):
+        raise CommandNotFound(f"cannot find the program {named}")
     return None
+
+
+def _note(missing: str) -> str:
+    return f"{missing} is not on the PATH; only requests whose own PATH has it can be served"
+
+
+def _warm_timeout(options: dict[str, Any]) -> float:
+    """Return the most that agents take to be ready: as `remuda.pool.prewarm` waits for them."""
+    spans = ("acquire_timeout", "spawn_timeout", *(["default_timeout"] if options["warmup_prompt"] else []))
+    return sum(float(options[name]) for name in spans)
 
 
 def _log(path: Path | None, level: str) -> None:
@@ -259,7 +279,7 @@ def _log(path: Path | None, level: str) -> None:
 # ── in the background ──
 
 
-def _detached() -> dict[str, Any]:
+def _detached(timeout: float) -> dict[str, Any]:
     """Run the same command in its own process session, with a log. Return what it announces."""
     import subprocess
     import sys
@@ -276,9 +296,9 @@ def _detached() -> dict[str, Any]:
     ) as server:
         assert server.stdout is not None
         assert server.stderr is not None
-        if not is_readable(server.stdout.fileno(), _DETACH_TIMEOUT):
+        if not is_readable(server.stdout.fileno(), timeout):
             server.kill()
-            raise SpawnTimeout(f"the pool was not ready within {_DETACH_TIMEOUT:g} s", hint=f"see {log_file}")
+            raise SpawnTimeout(f"the pool was not ready within {timeout:g} s", hint=f"see {log_file}")
         announced = b""
         while not announced.endswith(b"}\n") and (line := server.stdout.readline()):
             announced += line
@@ -301,21 +321,34 @@ class _Ready:
     def serving(self, facts: dict[str, Any]) -> None:
         _announce(facts, as_json=self._as_json)
         if self.missing and not self._detached:
-            complain(self.missing)
+            complain(_note(self.missing))
         if self._detached:
             null = os.open(os.devnull, os.O_RDWR)
             for fd in (1, 2):
                 os.dup2(null, fd)
             os.close(null)
 
+    @property
+    def is_one_message(self) -> bool:
+        """Whether a program reads what is printed, once."""
+        return self._as_json or self._detached
+
     def warm(self, count: int) -> None:
-        if not self._as_json:
+        if not self.is_one_message:
             echo(f"{count} {'agent is' if count == 1 else 'agents are'} ready for {os.getcwd()}", err=True)
 
 
 async def _serve(
-    options: dict[str, Any], limits: ServeLimits, path: str, prewarm: int, ready: _Ready, *, fleet: bool
+    options: dict[str, Any],
+    limits: ServeLimits,
+    path: str,
+    warm: int,
+    ready: _Ready,
+    *,
+    must: bool,
+    fleet: bool,
 ) -> None:
+    """Serve until a signal or a request to stop. `must`: fail unless that many agents can be made ready."""
     import asyncio
 
     from remuda.pool.client import Client
@@ -332,12 +365,20 @@ async def _serve(
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, ended.set)
         shown_options = {name: options[name] for name in ("pool_size", "backend", "agent")}
-        ready.serving({"socket": path, "pid": os.getpid(), **shown_options})
+        announced = {"socket": path, "pid": os.getpid(), **shown_options}
+        if not (must and ready.is_one_message):
+            ready.serving(announced)
         steps = [
             asyncio.create_task(ended.wait()),
             asyncio.create_task(server.asked_to_stop.wait()),
         ]
-        warming = asyncio.create_task(_prewarm(client, prewarm, ready))
+        warming = asyncio.create_task(_warm(client, warm, ready, must=must))
+        if must:
+            await asyncio.wait((*steps, warming), return_when=asyncio.FIRST_COMPLETED)
+            if warming.done():
+                warming.result()
+                if ready.is_one_message:
+                    ready.serving(announced)
         await asyncio.wait(steps, return_when=asyncio.FIRST_COMPLETED)
         for step in (*steps, warming):
             step.cancel()
@@ -345,7 +386,7 @@ async def _serve(
             loop.remove_signal_handler(number)  # a second one ends us at once
 
 
-async def _prewarm(client: Any, count: int, ready: _Ready) -> None:
+async def _warm(client: Any, count: int, ready: _Ready, *, must: bool) -> None:
     from remuda.pool.request_builder import whole_options
 
     if not count or ready.missing:
@@ -353,6 +394,8 @@ async def _prewarm(client: Any, count: int, ready: _Ready) -> None:
     try:
         await client.prewarm(count, **whole_options({}, cwd=os.getcwd(), environ=os.environ))
     except RemudaError as error:
+        if must:
+            raise
         logging.getLogger("remuda.pool").warning("prewarm failed: %s", error)
     else:
         ready.warm(count)

@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable
 from typing import Any, Self
 
-import click
-
 from remuda.boss.client import BossClient
 from remuda.boss.navigator import Item, QueueNavigator, labels, reason
 from remuda.duration import show_duration
@@ -17,6 +15,7 @@ from remuda.errors import BossDown, TmuxError
 from remuda.keeper.elsewhere import own_host
 from remuda.untrusted import one_line
 
+from . import declare
 from .common import (
     check_alone,
     coloured_state,
@@ -28,7 +27,6 @@ from .common import (
 )
 from .elsewhere import queue_items
 from .output import can_move, complain, echo, json_line, print_json, table_lines
-from .redraw import LiveScreen
 from .waiting import make_guide
 
 Document = dict[str, Any]
@@ -38,16 +36,18 @@ _HEAD = ("WHO", "WHY", "SINCE", "WHERE", "WHAT")
 _HISTORY_HEAD = ("WHO", "WHY", "WAITED", "ENDED", "THEN", "WHAT")
 
 
-@click.command("queue")
-@click.option("-i", "--interactive", is_flag=True, help="Choose from the list and answer, in this terminal.")
-@click.option("-a", "--all", "hidden", is_flag=True, help="Also list agents hidden by 'remuda later'.")
-@click.option("-w", "--watch", is_flag=True, help="Keep the list on the screen and update it.")
-@click.option("--local", is_flag=True, help="List only agents of this machine, not of your fleet.")
-@click.option("--history", is_flag=True, help="List resolved items instead, newest first.")
-@click.option(
+@declare.command("queue")
+@declare.option(
+    "-i", "--interactive", is_flag=True, help="Choose from the list and answer, in this terminal."
+)
+@declare.option("-a", "--all", "hidden", is_flag=True, help="Also list agents hidden by 'remuda later'.")
+@declare.option("-w", "--watch", is_flag=True, help="Keep the list on the screen and update it.")
+@declare.option("--local", is_flag=True, help="List only agents of this machine, not of your fleet.")
+@declare.option("--history", is_flag=True, help="List resolved items instead, newest first.")
+@declare.option(
     "-n",
     "--limit",
-    type=click.IntRange(1, 1000),
+    type=declare.ClickType("IntRange", 1, 1000),
     metavar="N",
     help="With --history: list at most N items.  [default: 20]",
 )
@@ -82,17 +82,15 @@ def command(
     """
     check_alone(template, json=as_json, watch=watch, interactive=interactive)
     if interactive and (hidden or watch or history or as_json):
-        raise click.UsageError("--interactive cannot be combined with --all, --watch, --history or --json")
+        raise declare.usage_error("--interactive cannot be combined with --all, --watch, --history or --json")
     if history and watch:
-        raise click.UsageError("--watch cannot be combined with --history")
+        raise declare.usage_error("--watch cannot be combined with --history")
     if limit is not None and not history:
-        raise click.UsageError("--limit needs --history")
+        raise declare.usage_error("--limit needs --history")
     if interactive:
-        root = click.get_current_context().find_root()
-        assert isinstance(root.command, click.Group)
-        dash = root.command.get_command(root, "dash")
-        assert dash is not None
-        return root.invoke(dash)  # type: ignore[no-any-return]
+        from .app import run
+
+        return run(["dash"])
     if history:
         past = _getter(BossClient(), template, as_json)("queue", "history", limit=limit or 20)
         _print_list(past, "items", _history_lines, template, as_json=as_json)
@@ -237,9 +235,9 @@ def what(item: Item) -> str:
 _AGENTS_HEAD = ("WHO", "STATE", "WHY", "SINCE", "WHERE", "CWD", "WHAT")
 
 
-@click.command("agents")
-@click.option("-a", "--all", "ended", is_flag=True, help="Also list agents that have ended.")
-@click.option("-w", "--watch", is_flag=True, help="Keep the list on the screen and update it.")
+@declare.command("agents")
+@declare.option("-a", "--all", "ended", is_flag=True, help="Also list agents that have ended.")
+@declare.option("-w", "--watch", is_flag=True, help="Keep the list on the screen and update it.")
 @json_option
 @format_option("{agent_state} {cwd}")
 def agents_command(ended: bool, watch: bool, as_json: bool, template: str | None) -> None:
@@ -343,6 +341,8 @@ class _Drawn:
     lasts: float | None = _REDRAW_INTERVAL
 
     def __init__(self, lines: Callable[[Document], list[str]]) -> None:
+        from .redraw import LiveScreen
+
         self._lines = lines
         self._screen = LiveScreen()
 

@@ -6,13 +6,12 @@ import sys
 import time
 from typing import Any
 
-import click
-
 from remuda.boss.client import BossClient
 from remuda.boss.navigator import Item, Navigation, label, navigation_text, reason
-from remuda.duration import parse_moment, show_duration, show_moment
+from remuda.duration import parse_moment, parse_time, show_duration, show_moment
 from remuda.errors import InvalidOptions, NotInQueue
 
+from . import declare
 from .common import configuration, find_folder, json_option, time_span
 from .output import echo, print_json
 from .waiting import elsewhere_option, item_of, make_guide, waiting_argument
@@ -20,10 +19,10 @@ from .waiting import elsewhere_option, item_of, make_guide, waiting_argument
 # ── remuda next ──
 
 
-@click.command("next")
-@click.option("--client", metavar="NAME", help="tmux client to move.  [default: yours]")
+@declare.command("next")
+@declare.option("--client", metavar="NAME", help="tmux client to move.  [default: yours]")
 @elsewhere_option
-@click.option("--show", is_flag=True, help="Only print the first agent of the queue.")
+@declare.option("--show", is_flag=True, help="Only print the first agent of the queue.")
 @json_option
 def next_command(client: str | None, elsewhere: bool, show: bool, as_json: bool) -> int | None:
     """Go to the first agent in the queue: moves your tmux client to its session, window and pane.
@@ -96,8 +95,8 @@ def _step_document(went: Navigation) -> dict[str, Any]:
 # ── remuda return ──
 
 
-@click.command("return")
-@click.option("--client", metavar="NAME", help="tmux client to move.  [default: yours]")
+@declare.command("return")
+@declare.option("--client", metavar="NAME", help="tmux client to move.  [default: yours]")
 @elsewhere_option
 @json_option
 def return_command(client: str | None, elsewhere: bool, as_json: bool) -> None:
@@ -131,15 +130,17 @@ _DEFAULT_TIME = "10m"
 
 
 def _when(text: str) -> str | float:
+    if text in ("end", "never"):
+        return text
     try:
-        return text if text in ("end", "never") else time_span(text)
-    except click.BadParameter as error:
-        raise click.BadParameter(f"{error.message}, or 'end' or 'never'") from None
+        return parse_time(text)
+    except InvalidOptions as error:
+        raise declare.bad_value(f"{error}, or 'end' or 'never'") from None
 
 
-@click.command("later")
+@declare.command("later")
 @waiting_argument("name")
-@click.argument(
+@declare.argument(
     "when",
     type=_when,
     default=_DEFAULT_TIME,
@@ -200,14 +201,14 @@ def _later_text(item: dict[str, Any], when: str | float) -> str:
 _DEFAULT_SNOOZE = 600.0
 
 
-@click.command("snooze")
+@declare.command("snooze")
 @waiting_argument(required=False)
-@click.option(
+@declare.option(
     "--for", "span", type=time_span, metavar="TIME", help="Hide it for TIME (90, 45m, 2h30m).  [default: 10m]"
 )
-@click.option("--until", "moment", metavar="CLOCK", help="Hide it until 14:30, or '2026-02-03 09:00'.")
-@click.option("--wake", is_flag=True, help="Show it again at once, also after 'skip'.")
-@click.option("--client", metavar="NAME", help="Without SESSION: use what this tmux client shows.")
+@declare.option("--until", "moment", metavar="CLOCK", help="Hide it until 14:30, or '2026-02-03 09:00'.")
+@declare.option("--wake", is_flag=True, help="Show it again at once, also after 'skip'.")
+@declare.option("--client", metavar="NAME", help="Without SESSION: use what this tmux client shows.")
 @json_option
 def snooze_command(
     session: str | None,
@@ -261,13 +262,13 @@ def _until(span: float | None, moment: str | None, *, wake: bool, now: float) ->
 # ── remuda skip ──
 
 
-@click.command("skip")
+@declare.command("skip")
 @waiting_argument(required=False)
-@click.option(
+@declare.option(
     "--cooldown", type=time_span, metavar="TIME", help="Hide it for TIME (90, 45m, 2h30m).  [default: 30s]"
 )
-@click.option("--next", "go_on", is_flag=True, help="Then go to the next one, like 'remuda next'.")
-@click.option("--client", metavar="NAME", help="tmux client to move.  [default: yours]")
+@declare.option("--next", "go_on", is_flag=True, help="Then go to the next one, like 'remuda next'.")
+@declare.option("--client", metavar="NAME", help="tmux client to move.  [default: yours]")
 @elsewhere_option
 @json_option
 def skip_command(
@@ -305,9 +306,9 @@ def skip_command(
 # ── remuda dismiss ──
 
 
-@click.command("dismiss")
+@declare.command("dismiss")
 @waiting_argument(required=False)
-@click.option("--client", metavar="NAME", help="Without SESSION: use what this tmux client shows.")
+@declare.option("--client", metavar="NAME", help="Without SESSION: use what this tmux client shows.")
 @json_option
 def dismiss_command(session: str | None, client: str | None, as_json: bool) -> None:
     """Remove an agent from the queue, until it waits for something new ('later NAME never').

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import threading
 import time
@@ -53,6 +52,8 @@ class ProgressLine:
     def _draw(self) -> None:
         if self._shown and self._text and time.monotonic() - self._began >= self._after:
             self._is_drawn = True
+            import shutil  # slow to load
+
             width = shutil.get_terminal_size().columns
             line = f"{self._text} · {show_duration(time.monotonic() - self._began)}"
             echo(ours("\r\x1b[K") + cut(flat(line), width - 1), nl=False, err=True)

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from remuda.agents import DEFAULT_AGENT
-from remuda.agents.warm import find_warm
+from remuda.agents import DEFAULT_AGENT, find_warm
 from remuda.errors import AgentError, InvalidOptions, from_code
 from remuda.oneshot.emitter import Emitter
 from remuda.oneshot.print_request import PrintRequest as Request

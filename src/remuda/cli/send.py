@@ -5,30 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import click
-
-from remuda.boss.client import BossClient
 from remuda.errors import InvalidOptions, MessageDead, WaitTimeout
 from remuda.inbox.journal import Accepted
 from remuda.keeper.elsewhere import split_host
 
+from . import declare
 from .common import folder_option, json_option, time_span
-from .inbox_feed import dedup_option, max_bytes_option, message_options, read_prompt, schedule_options
 from .inbox_target import InboxTarget, check_sendable, complete_inbox, find_target
-from .messages_elsewhere import send_elsewhere
+from .message_options import dedup_option, max_bytes_option, message_options, read_prompt, schedule_options
 from .output import after_success, complain, echo, print_answer, print_json
 from .outside import OutsideAgent, find_by_name
-from .receipt import held, wait_for_end
 from .waiting import waiting_argument
 
 _FLAGS = {"sender": "from", "max_attempts": "max-attempts"}
 
 
-@click.command("send")
-@click.argument("name", shell_complete=complete_inbox)
-@click.argument("text", required=False, metavar="[TEXT|-]")
-@click.option("--wait", is_flag=True, help="Wait until the turn has ended, and print the answer.")
-@click.option("--timeout", type=time_span, metavar="TIME", help="With --wait: stop waiting after TIME.")
+@declare.command("send")
+@declare.argument("name", shell_complete=complete_inbox)
+@declare.argument("text", required=False, metavar="[TEXT|-]")
+@declare.option("--wait", is_flag=True, help="Wait until the turn has ended, and print the answer.")
+@declare.option("--timeout", type=time_span, metavar="TIME", help="With --wait: stop waiting after TIME.")
 @dedup_option
 @schedule_options
 @message_options
@@ -71,6 +67,8 @@ def command(
     if host is not None:
         prompt = text if text not in (None, "-") else read_prompt(max_bytes, asked=text == "-")
         more = {**given, "command": command_, "literal": literal}
+        from .messages_elsewhere import send_elsewhere
+
         return send_elsewhere(host, name, prompt, more, timeout, wait=wait, as_json=as_json)
     agent = find_by_name(name, folder)
     options = {key: value for key, value in given.items() if value}
@@ -81,7 +79,6 @@ def command(
                 f"{only_kept[0]} is for kept sessions, and '{agent.name}' is not one",
                 hint="'remuda ls' lists kept sessions",
             )
-        assert reply_command.callback is not None
         more = {"dedup": given["dedup"], "command_": command_, "literal": literal, "max_bytes": max_bytes}
         code: int | None = reply_command.callback(
             session=agent.session["id"], text=text, wait=wait, timeout=timeout, as_json=as_json, **more
@@ -97,6 +94,8 @@ def command(
         if not wait:
             _print_accepted(accepted, target, as_json=as_json)
             return None
+        from .receipt import wait_for_end
+
         return wait_for_end(accepted.id, [target.folder], timeout, as_json=as_json)
 
 
@@ -108,6 +107,8 @@ def _print_accepted(accepted: Accepted, target: InboxTarget, *, as_json: bool) -
     if accepted.duplicate:
         complain("not sent again: a message with this --dedup key was accepted before, and this is its id")
     if not target.alive:
+        from .receipt import held
+
         complain(held(target.folder))
 
 
@@ -118,20 +119,22 @@ _LONGEST_WAIT = 3600.0
 _TYPING_TIMEOUT = 60.0
 
 
-@click.command("reply")
+@declare.command("reply")
 @waiting_argument()
-@click.argument("text", required=False, metavar="[TEXT|-]")
-@click.option("--wait", is_flag=True, help="Wait until the turn has ended, and print the answer.")
-@click.option(
+@declare.argument("text", required=False, metavar="[TEXT|-]")
+@declare.option("--wait", is_flag=True, help="Wait until the turn has ended, and print the answer.")
+@declare.option(
     "--timeout", type=time_span, metavar="TIME", help="With --wait: wait at most TIME (90, 45m, 2h30m)."
 )
-@click.option(
+@declare.option(
     "--dedup",
     metavar="KEY",
     help="Accept at most one message with this key per day (sessions of 'remuda start').",
 )
-@click.option("--command", "command_", is_flag=True, help="TEXT is a command of the agent, such as /compact.")
-@click.option("--literal", is_flag=True, help="Refuse a prompt with an @file that the agent would read.")
+@declare.option(
+    "--command", "command_", is_flag=True, help="TEXT is a command of the agent, such as /compact."
+)
+@declare.option("--literal", is_flag=True, help="Refuse a prompt with an @file that the agent would read.")
 @max_bytes_option
 @json_option
 def reply_command(
@@ -162,12 +165,16 @@ def reply_command(
     prompt = text if text not in (None, "-") else read_prompt(max_bytes, asked=text == "-")
     host, session = split_host(session)
     if host is not None:
+        from .messages_elsewhere import send_elsewhere
+
         more = {"dedup": dedup, "command": command_, "literal": literal}
         return send_elsewhere(host, session, prompt, more, timeout, wait=wait, as_json=as_json)
     longest = min(timeout, _LONGEST_WAIT) if timeout is not None else _LONGEST_WAIT
     body: dict[str, Any] = {"text": prompt, "command": command_, "literal": literal}
     body |= {"dedup": dedup} if dedup else {}
     body |= {"wait": longest} if wait else {}
+    from remuda.boss.client import BossClient
+
     result = BossClient().post(
         "sessions", session, "reply", body=body, timeout=_TYPING_TIMEOUT + (longest if wait else 0)
     )
@@ -179,6 +186,8 @@ def reply_command(
 
 
 def _follow_inbox(result: dict[str, Any], timeout: float | None, *, wait: bool, as_json: bool) -> int | None:
+    from .receipt import held, wait_for_end
+
     if wait:
         return wait_for_end(result["id"], [Path(result["inbox"])], timeout, as_json=as_json)
     if as_json:

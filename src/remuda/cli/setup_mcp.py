@@ -13,7 +13,8 @@ from remuda.agents import DEFAULT_AGENT, agent_setups, find_agent
 from remuda.agents.setup import AgentSettings, AgentSetup
 from remuda.errors import InvalidOptions
 
-from .common import AgentName, short_path
+from .click_types import AgentName
+from .common import short_path
 from .file_changes import Agreement, agreement_options, save_installed, save_uninstalled, shown_place
 from .hooks_boss import check_installed
 from .output import echo

@@ -26,8 +26,8 @@ from remuda.names import is_name
 from remuda.paths import SessionPaths, known_names
 from remuda.self_test.results import find_standing
 
+from .click_types import AgentName
 from .common import (
-    AgentName,
     config_option,
     configuration,
     find_folder,

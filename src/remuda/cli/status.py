@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from pathlib import Path
 from typing import Any
 
-import click
-
 from remuda.agents.state import State
 from remuda.duration import show_duration, show_moment
 
+from . import declare
 from .common import (
     coloured_state,
     complete_session,
@@ -24,9 +22,9 @@ from .common import (
 from .output import echo, flat, print_fields, print_json
 
 
-@click.command("status")
-@click.argument("name", required=False, shell_complete=complete_session)
-@click.option("--explain", is_flag=True, help="Show all evidence for the state, and which piece decided.")
+@declare.command("status")
+@declare.argument("name", required=False, shell_complete=complete_session)
+@declare.option("--explain", is_flag=True, help="Show all evidence for the state, and which piece decided.")
 @folder_option
 @json_option
 def command(name: str | None, explain: bool, folder: Path | None, as_json: bool) -> None:
@@ -84,6 +82,8 @@ def _lines(document: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _own_lines(document: dict[str, Any]) -> list[tuple[str, str]]:
+    import shlex
+
     size = (
         f"{document['cols']}x{document['rows']} ({document['size_policy']}), {document['clients']} watching"
     )

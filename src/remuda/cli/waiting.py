@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import click
-from click.shell_completion import CompletionItem
-
-from remuda.boss.client import BossClient
-from remuda.boss.navigator import Item, QueueNavigator, label, labels, reason
 from remuda.errors import InvalidOptions, NotInQueue, RemudaError
+
+from . import declare
+
+if TYPE_CHECKING:
+    import click
+    from click.shell_completion import CompletionItem
+
+    from remuda.boss.client import BossClient
+    from remuda.boss.navigator import Item, QueueNavigator
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -20,6 +24,8 @@ _COMPLETION_TIMEOUT = 0.5
 
 class BossQueue:
     def __init__(self, boss: BossClient | None = None) -> None:
+        from remuda.boss.client import BossClient
+
         self.boss = boss or BossClient()
 
     def waiting(self) -> list[Item]:
@@ -34,11 +40,13 @@ class BossQueue:
 
 def make_guide(client: str | None = None, *, elsewhere: bool = False) -> QueueNavigator:
     """Return a guide for the user's tmux client, or the named one."""
+    from remuda.boss.navigator import QueueNavigator
+
     return QueueNavigator(BossQueue(), os.environ, client, elsewhere=elsewhere)
 
 
 def elsewhere_option(function: F) -> F:
-    return click.option("--elsewhere", is_flag=True, help="Also move a client of another tmux server.")(
+    return declare.option("--elsewhere", is_flag=True, help="Also move a client of another tmux server.")(
         function
     )
 
@@ -52,6 +60,8 @@ def find_session(boss: BossClient, word: str) -> dict[str, Any]:
     try:
         document: dict[str, Any] = boss.get("sessions", word)
     except NotInQueue:
+        from remuda.boss.navigator import label
+
         sessions = boss.get("sessions")["sessions"]
         names = {one["id"]: label({"session_id": one["id"], "session": one}) for one in sessions}
         matching = [session_id for session_id, name in names.items() if name.startswith(word)]
@@ -76,6 +86,11 @@ def item_of(boss: BossClient, word: str) -> Item:
 
 def complete_waiting(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete waiting agents, by words that are unambiguous."""
+    from click.shell_completion import CompletionItem
+
+    from remuda.boss.client import BossClient
+    from remuda.boss.navigator import labels, reason
+
     try:
         items = BossClient(timeout=_COMPLETION_TIMEOUT).get("queue", hidden=True)["items"]
     except (RemudaError, OSError):
@@ -86,4 +101,4 @@ def complete_waiting(_ctx: click.Context, _param: click.Parameter, incomplete: s
 
 def waiting_argument(name: str = "session", **more: Any) -> Callable[[F], F]:
     """Add an argument for a session of the boss, completed with waiting agents."""
-    return click.argument(name, shell_complete=complete_waiting, **more)
+    return declare.argument(name, shell_complete=complete_waiting, **more)

@@ -35,9 +35,9 @@ from remuda.errors import (
 )
 from remuda.inbox.journal import Inbox
 from remuda.inbox.receipts import FINAL, trace
-from remuda.keeper.cancel import find_prompts
 from remuda.keeper.claim import read_holder
 from remuda.keeper.record import SessionRecord
+from remuda.keeper.sendable import find_prompts
 from remuda.paths import SessionPaths, private_folder
 from remuda.tasks import TaskSet
 from remuda.untrusted import one_line

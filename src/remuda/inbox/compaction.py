@@ -9,13 +9,12 @@ The Stop hook runs this once in many megabytes, so nothing here imports more tha
 
 from __future__ import annotations
 
-import calendar
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from remuda.frozen import frozen
 from remuda.lockfile import FileLock
 
 from . import stop_hook
@@ -37,7 +36,7 @@ _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
 _CHUNK = 65536
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reclaimed:
     """Bytes of disk space that were freed, by file. `note` says why the inbox itself was not, if so."""
 
@@ -175,6 +174,8 @@ def _youngest(lines: Lines, ended: Callable[[dict[str, Any]], float | None], now
 
 def _seconds(stamp: object) -> float:
     try:
+        import calendar  # slow to load
+
         return float(calendar.timegm(time.strptime(str(stamp), "%Y-%m-%dT%H:%M:%SZ")))
     except ValueError:
         return number(stamp)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from remuda.arguments import check_path
 from remuda.errors import FolderUnusable, InboxBusy, InboxCorrupt, InputError
+from remuda.frozen import frozen
 from remuda.paths import private_folder
 
 from . import stop_hook
@@ -53,7 +53,7 @@ class Accepted(NamedTuple):
     duplicate: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Overview:
     """The numbers of `Inbox.overview`. `oldest_age` is in seconds, None if nothing waits."""
 

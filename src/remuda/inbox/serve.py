@@ -19,7 +19,6 @@ import re
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
@@ -28,6 +27,7 @@ from typing import Any, NamedTuple, TypeVar
 from remuda.admission.acceptor import AcceptedConnection, Acceptor, fitting, stream_protocol
 from remuda.admission.rule import Limits
 from remuda.errors import InvalidOptions, MessageNotFound, NotSafe, RemudaError
+from remuda.frozen import fields_of
 from remuda.tasks import TaskSet
 from remuda.untrusted import BadJson, dump_json, parse_json
 
@@ -227,7 +227,7 @@ class InjectServer:
         return self._inbox.put(prompt, **options)
 
     def _status(self) -> dict[str, Any]:
-        overview = asdict(self._inbox.overview())
+        overview = fields_of(self._inbox.overview())
         if overview["in_flight"]:
             overview["in_flight"].pop("flight", None)  # the prompt stays here
         return overview

@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 
 from remuda.errors import BossDown, HostUnreachable, NotInFleet, RemudaError, WaitTimeout, from_code
 from remuda.paths import connect_own, home
+from remuda.patterns import pattern
 from remuda.untrusted import BadJson, dump_json, parse_object
 
 TUNNEL_SOCKET = "tunnel.sock"
 OPEN_TIMEOUT = 20.0
 _LINE_BYTES = 64 << 10
 _RETRY_INTERVAL = 0.02
-_HOST = re.compile(r"[a-z0-9][a-z0-9-]{0,31}", re.ASCII)
+_HOST = pattern(r"[a-z0-9][a-z0-9-]{0,31}", re.ASCII)
 
 
 def own_host() -> str | None:

@@ -299,7 +299,11 @@ def _load() -> Files:
 
     for name in (DEFAULT_AGENT, *PLAIN_AGENTS):
         agent = find_agent(name)
-        _ = agent.prompts, agent.hooks
+        _ = agent.hooks
+        if (prompts := agent.prompts) is not None:  # load what they load when they are first used
+            prompts.dialog([])
+            prompts.past([], "", 0.0)
+            prompts.limited_for("", 0.0)
     if screen := open_screen(80, 24):  # loads the engine
         screen.close()
     paths = {getattr(module, "__file__", None) for module in list(sys.modules.values())}

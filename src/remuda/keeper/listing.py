@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from remuda.errors import RemudaError
-from remuda.paths import SessionPaths, known_names
+from remuda._version import __version__
+from remuda.errors import RemoteProtocolError, RemudaError
+from remuda.paths import SessionPaths, connect_own, known_names
+from remuda.readable import is_readable
+from remuda.wire.connection import ClientConnection, ResponseReceived, WelcomeReceived
+from remuda.wire.messages import PROTOCOL_VERSION
 
-from .client import KeeperClient
+from .client import ANSWER_TIMEOUT, KeeperClient, result_of
 from .hidden import living_names
 from .record import SessionRecord
 
+# How many sockets are open at a time: macOS gives a process 256.
+_BATCH = 64
 # A request waits and computes little; a keeper that does not answer must not delay the others.
 _AT_ONCE = 16
+_READ_BYTES = 1 << 16
 
 
 def list_sessions(folder: Path, *, include_dead: bool = False) -> list[dict[str, Any]]:
@@ -24,10 +33,73 @@ def list_sessions(folder: Path, *, include_dead: bool = False) -> list[dict[str,
     A keeper that does not answer is listed as unreachable.
     """
     names = living_names(folder)
-    with ThreadPoolExecutor(min(_AT_ONCE, max(1, len(names)))) as pool:
-        living = list(pool.map(lambda name: _ask(folder, name), names))
+    living: dict[str, dict[str, Any]] = {}
+    for first in range(0, len(names), _BATCH):
+        living |= _ask_at_once(folder, names[first : first + _BATCH])
+    if others := [name for name in names if name not in living]:
+        living |= _ask_each(folder, others)
     dead = [from_record(record) for record in dead_records(folder, set(names))] if include_dead else []
-    return sorted(living + dead, key=lambda document: str(document["name"]))
+    return sorted([*living.values(), *dead], key=lambda document: str(document["name"]))
+
+
+def _ask_at_once(folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
+    """Send the request to all keepers, then read their answers. Leaves out what needs `KeeperClient`.
+
+    Threads would do the same; those of Python's pool take 8 ms to load.
+    """
+    sockets = {name: sock for name in names if (sock := _begin(SessionPaths(folder, name))) is not None}
+    deadline = time.monotonic() + ANSWER_TIMEOUT
+    try:
+        answers = {name: _finish(sock, name, deadline) for name, sock in sockets.items()}
+    finally:
+        for sock in sockets.values():
+            sock.close()
+    return {name: answer for name, answer in answers.items() if answer is not None}
+
+
+def _begin(paths: SessionPaths) -> socket.socket | None:
+    """Send a request for the status, and wait for nothing. None if that is not possible."""
+    hello = ClientConnection.hello(f"remuda {__version__}")
+    request = ClientConnection.request(1, "status", {"explain": False})
+    try:
+        if (sock := connect_own(paths.socket)) is None:
+            return None
+    except OSError:
+        return None
+    try:
+        sock.send(hello + ClientConnection.ask_status() + request)  # some bytes, into an empty buffer
+    except OSError:
+        sock.close()
+        return None
+    return sock
+
+
+def _finish(sock: socket.socket, name: str, deadline: float) -> dict[str, Any] | None:
+    """Return the document of a session. None for a peer that is not a keeper of this version."""
+    connection, is_ours = ClientConnection(), False
+    try:
+        while is_readable(sock.fileno(), max(0.0, deadline - time.monotonic())):
+            if not (data := os.read(sock.fileno(), _READ_BYTES)):
+                return None
+            for event in connection.receive(data):
+                if isinstance(event, ResponseReceived):
+                    return result_of(event.document)
+                if isinstance(event, WelcomeReceived):
+                    is_ours = event.document.get("version") == PROTOCOL_VERSION
+                if not is_ours:
+                    return None
+    except (RemoteProtocolError, OSError):
+        return None
+    except RemudaError as error:
+        return _unreachable(name, error)
+    return _unreachable(name, f"the keeper of '{name}' does not answer")
+
+
+def _ask_each(folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(min(_AT_ONCE, len(names))) as pool:
+        return dict(zip(names, pool.map(lambda name: _ask(folder, name), names), strict=True))
 
 
 def _ask(folder: Path, name: str) -> dict[str, Any]:
@@ -35,7 +107,11 @@ def _ask(folder: Path, name: str) -> dict[str, Any]:
         with KeeperClient.connect(name, folder) as client:
             return client.describe()
     except (RemudaError, EOFError, OSError) as error:
-        return {"name": name, "alive": None, "state": "unreachable", "detail": str(error)}
+        return _unreachable(name, error)
+
+
+def _unreachable(name: str, why: object) -> dict[str, Any]:
+    return {"name": name, "alive": None, "state": "unreachable", "detail": str(why)}
 
 
 def dead_records(folder: Path, living: set[str]) -> Iterator[SessionRecord]:

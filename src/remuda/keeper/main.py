@@ -15,7 +15,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -209,7 +208,7 @@ class Keeper:
     def _note_program(self, session: Session) -> None:
         """Make the running program known on disk."""
         self._claim.write_pids(os.getpid(), session.child.pid)
-        self._record = replace(
+        self._record = replaced(
             self._record,
             child_pid=session.child.pid,
             child_started=start_ticks(session.child.pid) or "",
@@ -247,7 +246,7 @@ class Keeper:
         """Note a server that was started again, and look again at everything."""
         companion = self._begun.companion
         if companion is not None and companion.pid != self._record.companion_pid:
-            self._record = replace(
+            self._record = replaced(
                 self._record, companion_pid=companion.pid, companion_started=companion.started
             )
             self._save_record()
@@ -429,17 +428,17 @@ class Keeper:
         return [*self._degraded, *(self._delivery.health.reasons() if self._delivery is not None else ())]
 
     def _conversation_changed(self, conversation: dict[str, Any]) -> None:
-        self._record = replace(self._record, conversation=conversation)
+        self._record = replaced(self._record, conversation=conversation)
         self._save_record()
 
     def _note_kill(self) -> None:
         """Save that a user wants the end, first of all: if everything is killed now, nothing restarts it."""
         if self._spec.restart != "never" and not self._record.killed:
-            self._record = replace(self._record, killed=True)
+            self._record = replaced(self._record, killed=True)
             self._save_record()
 
     def _note_settled(self) -> None:
-        self._record = replace(self._record, settled=True)
+        self._record = replaced(self._record, settled=True)
         self._save_record()
 
     def _save_record(self) -> None:
@@ -525,7 +524,7 @@ class Keeper:
         session, resumption = self._sleeping_parts()
         lines = session.screen.lines() if session.screen is not None else []
         self._permission_mode = resumption.permission_mode(lines) or ""
-        self._record = replace(self._record, asleep=True)
+        self._record = replaced(self._record, asleep=True)
         self._save_record()
 
     async def forget_program(self) -> None:
@@ -539,7 +538,7 @@ class Keeper:
         import shutil  # slow to load
 
         shutil.rmtree(self._paths.scratch, ignore_errors=True)
-        self._record = replace(self._record, asleep=True, child_pid=0, child_started="", terminal="")
+        self._record = replaced(self._record, asleep=True, child_pid=0, child_started="", terminal="")
         self._save_record()
         try:
             self._claim.write_pids(os.getpid(), 0)

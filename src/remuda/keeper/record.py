@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from remuda import durable
+from remuda.frozen import fields_of, fresh, frozen, replaced
 from remuda.paths import SessionPaths
 from remuda.untrusted import parse_json
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SessionRecord:
     """One JSON file, rewritten at every change that matters. Unknown keys of a newer version are ignored."""
 
@@ -34,10 +34,10 @@ class SessionRecord:
     version: str = ""
     cols: int = 0
     rows: int = 0
-    conversation: dict[str, Any] = field(default_factory=dict)
-    options: dict[str, Any] = field(default_factory=dict)
+    conversation: dict[str, Any] = fresh(dict)
+    options: dict[str, Any] = fresh(dict)
     """How it was started, by the names of `start`'s options: a resume uses them again."""
-    variables: list[str] = field(default_factory=list)
+    variables: list[str] = fresh(list)
     """Names of variables that were set for it. Their values may be secret and are not saved."""
     log_file: str | None = None
     account: str = ""
@@ -61,20 +61,20 @@ class SessionRecord:
     """Whether its agent got past its start. False is known only of a session that ended in order."""
 
     def save(self, path: Path) -> None:
-        durable.replace_file(path, json.dumps(asdict(self), indent=1).encode())
+        durable.replace_file(path, json.dumps(fields_of(self), indent=1).encode())
 
     @classmethod
     def load(cls, path: Path) -> SessionRecord | None:
         """Return the record; None if it is missing or cannot be read."""
         try:
             document = parse_json(durable.read_regular(path), keep_surrogates=True)
-            fields = {key: document[key] for key in cls.__dataclass_fields__ if key in document}
+            fields = {key: document[key] for key in cls.__match_args__ if key in document}
             return cls(**fields)
         except (OSError, ValueError, TypeError):
             return None
 
     def ended(self, at: float, code: int, reason: str, *, came_up: bool) -> SessionRecord:
-        return replace(self, ended_at=at, exit_code=code, end_reason=reason, came_up=came_up)
+        return replaced(self, ended_at=at, exit_code=code, end_reason=reason, came_up=came_up)
 
 
 def remove_traces(paths: SessionPaths) -> None:

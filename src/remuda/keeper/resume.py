@@ -143,7 +143,7 @@ def give_up_restart(paths: SessionPaths) -> bool:
         record = SessionRecord.load(paths.record)
         if record is None or not comes_back(record):
             return False
-        replace(record, killed=True).save(paths.record)
+        replaced(record, killed=True).save(paths.record)
     except OSError as error:
         raise FolderUnusable(f"cannot write {paths.record}: {error.strerror}") from error
     finally:

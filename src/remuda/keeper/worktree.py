@@ -11,7 +11,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -401,7 +401,7 @@ def forget_worktree(paths: SessionPaths) -> None:
     claim = Claim.take(paths)
     try:
         if (record := SessionRecord.load(paths.record)) is not None:
-            replace(record, worktree=None, killed=True).save(paths.record)
+            replaced(record, worktree=None, killed=True).save(paths.record)
     except OSError as error:
         raise FolderUnusable(f"cannot write {paths.record}: {error.strerror}") from error
     finally:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from fcntl import LOCK_EX, flock
@@ -50,17 +49,19 @@ def _short(value: object) -> str:
 
 def read_ledger(count: int) -> list[dict[str, Any]]:
     """Return the last lines, the oldest first. Lines that cannot be read are left out."""
-    lines: deque[dict[str, Any]] = deque(maxlen=count)
-    for name in ("ledger.jsonl.1", "ledger.jsonl"):
+    found: list[dict[str, Any]] = []
+    for name in ("ledger.jsonl", "ledger.jsonl.1"):
         try:
             fd = open_regular(home() / "mcp" / name, own=True)
         except OSError:
             continue
         with open(fd, "rb") as file:
-            for line in file:
+            for line in reversed(file.readlines()):
+                if len(found) >= count:
+                    break
                 with suppress(BadJson):
-                    lines.append(parse_object(line))
-    return list(lines)
+                    found.append(parse_object(line))
+    return found[::-1]
 
 
 # ── limits ──

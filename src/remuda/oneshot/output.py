@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import select
 import signal
 import sys
 import time
 from types import TracebackType
 
+from remuda.patterns import pattern
 from remuda.untrusted import printable
 
 TYPE_CHECKING = False
@@ -103,10 +103,10 @@ def _raise_again(dropped: sys.UnraisableHookArgs) -> None:
     signal.setitimer(signal.ITIMER_REAL, _SOON)
 
 
-_SEQUENCE = re.compile(
+_SEQUENCE = pattern(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 )
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE = pattern("[\ud800-\udfff]")
 # How much a pipe or a terminal that is ready takes at once, without waiting for its reader.
 _PIPE_PIECE, _TERMINAL_PIECE = select.PIPE_BUF, 256
 _LAST_WRITE_TIMEOUT = 2.0

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from remuda.agents.warm import find_warm
+from remuda.agents import find_warm
 from remuda.arguments import check_options, check_path, check_text, shown
 from remuda.duration import check_seconds
 from remuda.errors import InvalidOptions

@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypedDict, get_args
 
-from remuda.agents import DEFAULT_AGENT
-from remuda.agents.warm import find_warm
+from remuda.agents import DEFAULT_AGENT, find_warm
 from remuda.errors import InvalidOptions
 
 from . import option_readers as read

@@ -12,8 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from remuda.agents import DEFAULT_AGENT, find_headless
-from remuda.agents.warm import find_warm
+from remuda.agents import DEFAULT_AGENT, find_headless, find_warm
 from remuda.errors import (
     EXIT_CODES,
     AgentError,

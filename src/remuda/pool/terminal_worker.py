@@ -16,9 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from remuda.agents import find_agent, find_headless
+from remuda.agents import find_agent, find_headless, find_warm
 from remuda.agents.state import WORKING
-from remuda.agents.warm import find_warm
 from remuda.errors import (
     InvalidOptions,
     RemudaError,

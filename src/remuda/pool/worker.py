@@ -15,8 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Protocol, cast
 
-from remuda.agents import DEFAULT_AGENT, find_agent, find_stream
-from remuda.agents.warm import PoolWorker, find_warm
+from remuda.agents import DEFAULT_AGENT, find_agent, find_stream, find_warm
+from remuda.agents.warm import PoolWorker
 from remuda.arguments import wrong
 from remuda.digest import sha256
 from remuda.errors import CommandNotExecutable, CommandNotFound, InvalidOptions

@@ -15,7 +15,6 @@ know.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from remuda.errors import LocalProtocolError, RemoteProtocolError
@@ -201,12 +200,14 @@ _CLIENT_HEARS: dict[int, Callable[[bytes], ClientEvent]] = {
 }
 
 
-@dataclass(slots=True)
 class KeeperConnection:
     """The keeper's end."""
 
-    hello: HelloReceived | None = None
-    _reader: FrameReader = field(default_factory=FrameReader)
+    __slots__ = ("_reader", "hello")
+
+    def __init__(self) -> None:
+        self.hello: HelloReceived | None = None
+        self._reader = FrameReader()
 
     @property
     def between_frames(self) -> bool:
@@ -253,12 +254,14 @@ class KeeperConnection:
         return messages.json_frame(frame_type, document)
 
 
-@dataclass(slots=True)
 class ClientConnection:
     """The client's end. The first byte that arrives must be the mode byte."""
 
-    _greeted: bool = False
-    _reader: FrameReader = field(default_factory=FrameReader)
+    __slots__ = ("_greeted", "_reader")
+
+    def __init__(self) -> None:
+        self._greeted = False
+        self._reader = FrameReader()
 
     @property
     def between_frames(self) -> bool:

@@ -10,12 +10,13 @@ import json
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
 from remuda import untrusted
 from remuda.errors import LocalProtocolError, RemoteProtocolError
+from remuda.frozen import frozen
+from remuda.patterns import pattern
 
 from .frames import HEADER_BYTES, Frame, FrameReader, frame, header, short_headers
 
@@ -77,14 +78,14 @@ _SIZE = struct.Struct(">HH")
 _CODE = struct.Struct(">i")
 _COUNT = struct.Struct(">I")
 _U32_MAX = 0xFFFFFFFF
-_SUPERVISOR_HEADER = re.compile(
+_SUPERVISOR_HEADER = pattern(
     rb"\x81\x00(?:[\x00-\x0f]..|\x10\x00\x00)|\x82\x00\x00\x00[\x0e-\x1f]|\x83\x00\x00\x00\x04", re.DOTALL
 )
 """OUTPUT of up to 1 MiB, STATUS_RESP of a likely length, EXIT. Text has no NUL after such a byte."""
-_BEGUN_HEADER = re.compile(rb"[\x81-\x83](?:\x00.{0,2})?\Z", re.DOTALL)
+_BEGUN_HEADER = pattern(rb"[\x81-\x83](?:\x00.{0,2})?\Z", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Status:
     """Return Heimdall's fifteen bytes. Durations saturate at what 32 bits hold."""
 

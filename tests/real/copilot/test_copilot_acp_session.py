@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 
 from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.real_cli.copilot import RealCopilot
 from support.acp_agent import draft, shows
-from support.copilot import CopilotCli, keep_copilot, shell
+from support.copilot import keep_copilot, shell
 from support.keeper import Start, until
 from support.messages import CHAIN, Post, prompts, stages, step
 
 pytestmark = pytest.mark.real
 
 
-def _keep(start: Start, copilot: CopilotCli, **more: Any) -> Post:
+def _keep(start: Start, copilot: RealCopilot, **more: Any) -> Post:
     post = keep_copilot(start, copilot, "--acp", "--no-auto-update", agent="acp", **more)
     until(lambda: draft(post) is not None, "the row for lines")
     return post
@@ -26,7 +27,9 @@ def _asked(post: Post) -> dict[str, Any]:
     return found[0]
 
 
-def test_turns_permissions_cancel_and_resume(copilot: CopilotCli, start: Start, model: LoopbackModel) -> None:
+def test_turns_permissions_cancel_and_resume(
+    copilot: RealCopilot, start: Start, model: LoopbackModel
+) -> None:
     post = _keep(start, copilot)
     ended = post.send("hello copilot")
     assert stages(ended) == CHAIN, ended

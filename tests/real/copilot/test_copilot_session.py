@@ -169,7 +169,7 @@ def test_untrusted_folder_waits_for_a_word_and_a_dead_session_resumes(
     assert any("remember blue" in text for _, text in model.main_requests[-1].texts)
 
 
-def test_question_gets_no_prompt(copilot: CopilotCli, start: Start, model: LoopbackModel) -> None:
+def test_question_gets_no_prompt(copilot: RealCopilot, start: Start, model: LoopbackModel) -> None:
     """Enter there would answer with the first option."""
     post = keep_copilot(start, copilot)
     schema = {"type": "object", "properties": {"colour": {"type": "string", "enum": ["Red", "Blue"]}}}
@@ -202,7 +202,9 @@ def press_until_closed(post: Post, key: bytes) -> None:
     until(is_closed, "the end of the dialog")
 
 
-def test_prompt_of_a_user_and_ours_never_mix(copilot: CopilotCli, start: Start, model: LoopbackModel) -> None:
+def test_prompt_of_a_user_and_ours_never_mix(
+    copilot: RealCopilot, start: Start, model: LoopbackModel
+) -> None:
     """Prompts that are typed during a turn become one request."""
     post = keep_copilot(start, copilot)
     assert stages(post.send("first")) == CHAIN

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 
 from remuda.config import Config
 from remuda.errors import FolderUnusable, SessionDead
+from remuda.frozen import replaced
 from remuda.keeper.record import SessionRecord
 from remuda.keeper.restart import (
     LONGEST_PAUSE,
@@ -159,7 +159,7 @@ def test_sessions_are_due_in_the_order_of_their_start_and_stop_ends_a_round(tmp_
 def test_keeper_does_not_start_a_session_that_was_killed_in_the_meantime(tmp_path: Path) -> None:
     paths = SessionPaths(tmp_path, "s")
     stale = record(agent="simple")
-    replace(stale, killed=True).save(paths.record)
+    replaced(stale, killed=True).save(paths.record)
     with pytest.raises(SessionDead, match="was killed"):
         bring_back(stale, tmp_path, Config(), unless_killed=True)
     assert not paths.pid.exists()

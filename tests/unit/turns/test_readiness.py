@@ -8,6 +8,7 @@ import pytest
 
 from remuda.agents.prompting import Composer, ComposerKind
 from remuda.agents.state import RESTING, WAITING, State
+from remuda.frozen import replaced
 from remuda.turns.readiness import DRAW_TIMEOUT, TYPING_PAUSE, Look, Readiness, Step, readiness
 
 EMPTY = Composer(ComposerKind.EMPTY)
@@ -41,7 +42,7 @@ def test_readiness_only_a_resting_session_is_typed_into(state: State) -> None:
         (replace(READY, since_typed=3.0, drawn_keys=False), "the last keys are not in the composer yet"),
         (replace(READY, composer=DRAFT, since_typed=3.0), "a draft is in the composer"),
         (
-            replace(READY, composer=replace(DRAFT, stash_taken=True)),
+            replace(READY, composer=replaced(DRAFT, stash_taken=True)),
             "a draft is in the composer, and another one is already stashed",
         ),
     ],
@@ -70,7 +71,7 @@ def test_readiness_draft_that_nobody_touches_is_laid_aside() -> None:
 
 
 def test_readiness_stash_that_is_taken_does_not_hinder_an_empty_composer() -> None:
-    assert readiness(replace(READY, composer=replace(EMPTY, stash_taken=True))).step is Step.TYPE
+    assert readiness(replace(READY, composer=replaced(EMPTY, stash_taken=True))).step is Step.TYPE
 
 
 @pytest.mark.parametrize("state", [State.THINKING, State.WAITING_PERMISSION, State.STARTING])

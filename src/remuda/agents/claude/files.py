@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from remuda.durable import open_regular, read_regular
+from remuda.patterns import pattern
 from remuda.untrusted import BadJson, as_object, parse_json, parse_object
 
-_PLAIN = re.compile("[A-Za-z0-9]")
+_PLAIN = pattern("[A-Za-z0-9]")
 _MAX_NAME = 200
-_SESSION_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_SESSION_ID = pattern(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # The CLI writes a title when it is set, and again when the CLI ends.
-_TITLE = re.compile(rb'^\{"type":"custom-title".*\}$', re.MULTILINE)
+_TITLE = pattern(rb'^\{"type":"custom-title".*\}$', re.MULTILINE)
 _TITLE_BYTES = 1 << 16
 
 

@@ -21,6 +21,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from remuda.errors import InputError
+from remuda.patterns import pattern
 
 if TYPE_CHECKING:  # not needed to check a prompt
     from remuda.agents.prompting import Carried
@@ -31,22 +32,22 @@ MAX_PASTE_BYTES = 4 << 20
 MAX_PICTURES = 1000
 """Each needs a paste of its own; a thousand take some seconds."""
 
-_COMMAND = re.compile(r"/[^\s/]*(?:\s|$)")
+_COMMAND = pattern(r"/[^\s/]*(?:\s|$)")
 _ENDS = frozenset({"exit", "quit", ":q", ":q!", ":wq", ":wq!"})
-_LINE_END = re.compile("\r\n|[\r\u2028\u2029]")
-_PATH_LINE = re.compile(r"^[^\S\n]*['\"]?/.*$", re.MULTILINE)
-_PICTURE = re.compile(r"\.(?:png|jpe?g|gif|webp)", re.IGNORECASE)
-_MENTION = re.compile(r"(?:^|\s)@\S")
+_LINE_END = pattern("\r\n|[\r\u2028\u2029]")
+_PATH_LINE = pattern(r"^[^\S\n]*['\"]?/.*$", re.MULTILINE)
+_PICTURE = pattern(r"\.(?:png|jpe?g|gif|webp)", re.IGNORECASE)
+_MENTION = pattern(r"(?:^|\s)@\S")
 # What the CLI drops, found by pasting every candidate character of Unicode.
-_INVISIBLE = re.compile(
+_INVISIBLE = pattern(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001107f\U00013430-\U0001343f\U00016fe4\U0001bca0-\U0001bca3"
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 # Joiners, selectors and tags stay after a character that they apply to: emoji, joining letters, keycaps.
 _JOINED = "\u200c\u200d\ufe0e\ufe0f\U000e0020-\U000e007f"
-_UNJOINED = re.compile(f"(?![{_JOINED}]){_INVISIBLE.pattern}")
-_ASTRAY = re.compile(f"(?<![^\\x00-\\x7f]|[#*0-9])[{_JOINED}]+")
+_UNJOINED = pattern(f"(?![{_JOINED}]){_INVISIBLE.pattern}")
+_ASTRAY = pattern(f"(?<![^\\x00-\\x7f]|[#*0-9])[{_JOINED}]+")
 
 
 def check(prompt: str, *, command: bool, literal: bool) -> None:

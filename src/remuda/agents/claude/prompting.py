@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from remuda.agents.prompting import Carried, Choice, Composer, Past
 from remuda.digest import sha256
 
 from . import prompt as prompts
-from .failure import reset_in_words
-from .files import account_id, config_folder
-from .screen import open_dialog, read_composer, read_trust_choice
-from .transcript import read_past
+
+# A sender only checks its prompt, and loads nothing else.
+if TYPE_CHECKING:
+    from remuda.agents.prompting import Carried, Choice, Composer, Past
 
 _CREDENTIALS = ("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN")
 
@@ -47,32 +46,46 @@ class ClaudePrompts:
         return prompts.holds(reported, prompt)
 
     def composer(self, lines: Sequence[str], styled: Callable[[int], bytes]) -> Composer:
+        from .screen import read_composer
+
         return read_composer(lines, styled)
 
     def dialog(self, lines: Sequence[str]) -> str | None:
+        from .screen import open_dialog
+
         return open_dialog(lines)
 
     def trust_choice(self, lines: Sequence[str]) -> Choice | None:
+        from .screen import read_trust_choice
+
         return read_trust_choice(lines)
 
     def past(self, records: Iterable[Mapping[str, Any]], prompt: str, since: float) -> Past:
+        from .transcript import read_past
+
         return read_past(records, prompt, since, self.same)
 
     # ── the account ──
 
     def limited_for(self, text: str, now: float) -> float | None:
+        from .failure import reset_in_words
+
         reset = reset_in_words(text, now)
         # Its seconds are not reported: it ends with that minute.
         return None if reset is None else reset + 60.0 - now
 
     def account(self, env: Mapping[str, str]) -> str:
         """Return a digest of home, service and the source of the credential."""
+        from .files import config_folder
+
         source = next((f"{name}={env[name]}" for name in _CREDENTIALS if env.get(name)), "file")
         base = env.get("ANTHROPIC_BASE_URL", "")
         return sha256(f"{config_folder(env)}\0{base}\0{source}".encode())[:24]
 
     def shared_account(self, env: Mapping[str, str]) -> str:
         """Return a digest that is the same on every machine with this account; empty if it is not known."""
+        from .files import account_id
+
         source = next((env[name] for name in _CREDENTIALS if env.get(name)), "") or account_id(env)
         base = env.get("ANTHROPIC_BASE_URL", "")
         return sha256(f"{base}\0{source}".encode())[:24] if source else ""

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from remuda.agents.warm import WorkerOptions
 from remuda.errors import InputError, InvalidOptions
 
 from .flags import ALIASES, split_arguments
+
+if TYPE_CHECKING:
+    from remuda.agents.warm import WorkerOptions
 
 MAX_ARGUMENT_BYTES = 131_071
 """Linux's limit for one argument."""

@@ -20,8 +20,8 @@ from remuda.agents import DEFAULT_AGENT, find_agent
 from remuda.agents.prompting import ComposerKind, PromptProtocol
 from remuda.errors import InvalidOptions, NotSafe
 from remuda.inbox.journal import Inbox
-from remuda.keeper.cancel import find_prompts
 from remuda.keeper.claim import read_holder
+from remuda.keeper.sendable import find_prompts
 from remuda.paths import SessionPaths, private_folder
 from remuda.tmux.panes import paste
 from remuda.untrusted import one_line

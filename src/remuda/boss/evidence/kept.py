@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 from remuda.agents import DEFAULT_AGENT, find_sources
 from remuda.agents.attention import digest
 from remuda.errors import InvalidOptions, RemudaError, SessionDead, SessionNotFound, SessionUnreachable
+from remuda.frozen import fields_of
 from remuda.jsonl_tail import JsonlTail
 from remuda.keeper.aclient import AsyncKeeperClient
 from remuda.keeper.claim import read_holder
@@ -168,7 +169,7 @@ def _held(delivery: Document) -> str | None:
 def _end_of(folder: Path, name: str, session_id: str, facts: Document) -> Event:
     """Make the event of the end from the session's record. A killed keeper wrote no end: then it is now."""
     record = SessionRecord.load(SessionPaths(folder, name).record) if is_name(name) else None
-    end = asdict(record) if record is not None and record.ended_at is not None else {}
+    end = fields_of(record) if record is not None and record.ended_at is not None else {}
     is_wanted = record is not None and comes_back(record)
     return kept_events.end_event(session_id, {"ended_at": time.time(), **end}, facts, comes_back=is_wanted)
 

@@ -1,0 +1,226 @@
+"""How figures grow: with the number of sessions, and with the length of an inbox, a transcript and a ledger.
+
+Each has a curve. With twice as much of anything, nothing may take more than twice as long; what a user waits
+for with every command shall not grow at all.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+from benchmarks import boss_next
+from benchmarks.boss_crowd import Crowd
+from benchmarks.curves import Curve
+from benchmarks.inbox import HOOK, in_memory, inbox_of
+from benchmarks.report import Report, Target
+from benchmarks.scene import Scene, bounded, cpu_seconds, memory_bytes
+
+from remuda.boss.client import BossClient
+from remuda.boss.detach import start_detached
+from remuda.boss.folder import BossFolder
+from remuda.boss.navigator import own_program
+from remuda.inbox.journal import Inbox
+from remuda.mcp.ledger import LEDGER_BYTES, read_ledger, record_call
+
+_SESSIONS = (1, 10, 50, 100, 200, 500)
+_ENTRIES = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
+_TRANSCRIPT_MB = (1, 10, 100, 1_000)
+_LINES = (10, 100, 1_000, 10_000, 100_000)
+_TIMES = 5
+_STARTS = 5
+_IDLE_SECONDS = 4.0
+_MB = 1e6
+_LINEAR = Target("<=", 1.0)
+_FLAT = Target("<=", 1.5)
+
+Points = list[tuple[float, float]]
+
+
+def measure(scene: Scene, report: Report, _rounds: int) -> None:
+    with bounded(900.0, "growth"):
+        _inbox(scene, report)
+        _transcript(scene, report)
+        _ledger(scene, report)
+        _sessions(scene, report)
+
+
+def _tell(report: Report, curve: Curve, flat: Sequence[str] = ()) -> None:
+    """Print each line with its points, and by how much it grew. `flat`: lines that must not grow."""
+    report.curve(curve)
+    for name, points in curve.lines.items():
+        (first_x, first), (last_x, last) = points[0], points[-1]
+        note = ", ".join(f"{x:g}: {y:.4g}" for x, y in points)
+        text = f"{name}, at {last_x:,.0f} / at {first_x:,.0f} {curve.along}"
+        if name in flat:
+            report.add(text, last / first, "x", _FLAT, note)
+        else:
+            report.add(f"{text}, / growth", last / first / (last_x / first_x), "x", _LINEAR, note)
+
+
+def _median(take: Callable[[], float], times: int = _TIMES) -> float:
+    return statistics.median(take() for _ in range(times))
+
+
+def _timed(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return (time.perf_counter() - began) * 1000
+
+
+# ── sessions ──
+
+
+def _sessions(scene: Scene, report: Report) -> None:
+    report.title(f"Growth: {_SESSIONS[0]} to {_SESSIONS[-1]} sessions")
+    started: Points = []
+    listed: Points = []
+    key: Points = []
+    share: Points = []
+    weight: Points = []
+    kept = 0
+    with boss_next.service(scene, scene.folder) as walk:
+        boss = BossClient(BossFolder(scene.folder / "boss"))
+        pid = int(boss.get("health")["pid"])
+        for count in _SESSIONS:
+            taken = [_timed(lambda: scene.keep(["cat"])) for _ in range(kept, count)]
+            kept = count
+            started.append((count, statistics.median(taken[-_STARTS:])))
+            _until_known(boss, count)
+            listed.append((count, _median(lambda: _timed(lambda: _run(scene, "ls")))))
+            key.append((count, _median(lambda: walk.time(lambda one: one.press(b"\t")), 7)))
+            before = cpu_seconds(pid)
+            time.sleep(_IDLE_SECONDS)
+            share.append((count, max(0.001, (cpu_seconds(pid) - before) / _IDLE_SECONDS * 100)))
+            weight.append((count, memory_bytes(pid)[0] / _MB))
+    _tell(
+        report,
+        Curve(
+            "sessions",
+            "What a user waits for, by the number of sessions",
+            "sessions",
+            "ms",
+            {"start of one more": started, "remuda ls": listed, "key to the next waiting agent": key},
+        ),
+        ("start of one more", "key to the next waiting agent"),
+    )
+    _tell(
+        report,
+        Curve(
+            "boss",
+            "The boss at rest, by the number of sessions",
+            "sessions",
+            "% of one core; MB",
+            {"CPU time, % of one core": share, "RSS, MB": weight},
+        ),
+    )
+
+
+def _until_known(boss: BossClient, count: int) -> None:
+    while len(boss.get_brief("sessions")["sessions"]) < count:
+        time.sleep(0.05)
+
+
+def _run(scene: Scene, *words: str) -> None:
+    subprocess.run(
+        [*own_program(), *words],
+        env=scene.env,
+        cwd=scene.folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+
+
+# ── an inbox ──
+
+
+def _inbox(scene: Scene, report: Report) -> None:
+    report.title(f"Growth: an inbox of 1 to {_ENTRIES[-1]:,} messages")
+    ticks: Points = []
+    puts: Points = []
+    with in_memory() as folder:
+        for count in _ENTRIES:
+            inbox = inbox_of(folder / str(count), count + _TIMES)
+            hook = [sys.executable, "-I", "-S", str(HOOK), "--inbox", str(inbox)]
+            ticks.append((count, _median(partial(_timed, partial(_tick, scene, hook)))))
+            with Inbox(inbox.parent) as journal:
+                puts.append((count, _median(partial(_timed, partial(journal.put, "x" * 80)))))
+    lines = {"tick of the Stop hook": ticks, "put": puts}
+    _tell(report, Curve("inbox", "An inbox, in memory", "messages", "ms", lines), tuple(lines))
+
+
+def _tick(scene: Scene, hook: list[str]) -> None:
+    subprocess.run(hook, env=scene.env, input=b"{}", stdout=subprocess.DEVNULL, check=True)
+
+
+# ── a transcript ──
+
+
+def _transcript(scene: Scene, report: Report) -> None:
+    report.title(f"Growth: a transcript of 1 to {_TRANSCRIPT_MB[-1]:,} MB")
+    known: Points = []
+    page: Points = []
+    for size in _TRANSCRIPT_MB:
+        with in_memory() as folder, _boss(scene, crowd := Crowd(folder, 1, int(size * _MB)), size) as boss:
+            (session,) = crowd.sessions
+            began = time.perf_counter()
+            while not (found := boss.get("sessions")["sessions"]) or not found[0]["last_message"]:
+                time.sleep(0.005)
+            known.append((size, (time.perf_counter() - began) * 1000))
+            page.append(
+                (size, _median(partial(_timed, partial(boss.get, "sessions", session, "conversation"))))
+            )
+        scene.end_all()
+    lines = {"last page of the conversation": page, "start of a boss until the session is known": known}
+    _tell(report, Curve("transcript", "A transcript, in memory", "MB", "ms", lines), tuple(lines))
+
+
+@contextmanager
+def _boss(scene: Scene, crowd: Crowd, size: int) -> Iterator[BossClient]:
+    home = scene.folder / f"transcript{size}"
+    env = {"CLAUDE_CONFIG_DIR": str(crowd.config), "REMUDA_HOME": str(home), "TMUX_TMPDIR": str(scene.folder)}
+    before = dict(os.environ)
+    os.environ.update(env)
+    try:
+        folder = BossFolder(home / "boss")
+        started = start_detached(folder, 0)
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    yield BossClient(folder)
+    scene.end(started["pid"])
+
+
+# ── a ledger ──
+
+
+def _ledger(scene: Scene, report: Report) -> None:
+    report.title(f"Growth: {_LINES[0]} to {_LINES[-1]:,} calls in the ledger of MCP")
+    written: Points = []
+    read: Points = []
+    before = os.environ.get("REMUDA_HOME")
+    try:
+        for count in _LINES:
+            home = scene.folder / f"ledger{count}"
+            os.environ["REMUDA_HOME"] = str(home)
+            record_call("work", "send", "ok")
+            path = home / "mcp" / "ledger.jsonl"
+            line = path.read_bytes()
+            whole = line * count
+            path.with_name("ledger.jsonl.1").write_bytes(whole[-LEDGER_BYTES:])
+            path.write_bytes(line * min(count, LEDGER_BYTES // len(line) // 2))
+            written.append((count, _median(lambda: _timed(lambda: record_call("work", "send", "ok")), 50)))
+            read.append((count, _median(lambda: _timed(lambda: read_ledger(20)))))
+    finally:
+        os.environ.pop("REMUDA_HOME")
+        if before is not None:
+            os.environ["REMUDA_HOME"] = before
+    lines = {"one more line": written, "reading the last 20": read}
+    _tell(report, Curve("ledger", "The ledger of MCP", "calls", "ms", lines), ("one more line",))

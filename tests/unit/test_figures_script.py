@@ -1,0 +1,96 @@
+"""The figures of a run in the page of the benchmarks, and its curves."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RUN: dict[str, Any] = {
+    "at": "2026-11-18T10:00:00Z",
+    "machine": {"cores": 2, "processor": "CPU", "system": "Linux", "python": "3.11.7"},
+    "figures": [
+        {
+            "name": "remuda ls",
+            "value": 31.234,
+            "unit": "ms",
+            "target": {"relation": "<=", "limit": 40.0},
+            "note": "30 to 35",
+            "section": "Commands",
+            "instead": "tmux ls",
+            "verdict": "PASS",
+        },
+        {
+            "name": "a|b",
+            "value": 3.0,
+            "unit": "ms",
+            "target": None,
+            "note": "",
+            "section": "Commands",
+            "instead": "tmux ls",
+            "verdict": "",
+        },
+    ],
+    "curves": [
+        {
+            "name": "sessions",
+            "title": "A & B",
+            "along": "sessions",
+            "unit": "ms",
+            "lines": {"ls": [[1, 30.0], [500, 300.0]], "start": [[1, 20.0], [500, 20.0]]},
+        }
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("figures_script", ROOT / "scripts" / "figures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_figures_are_written_between_the_marks_alone(script: ModuleType) -> None:
+    page = f"before\n{script.BEGIN}old\n{script.END}after\n"
+    written = script.with_figures(page, RUN)
+    assert written.startswith(f"before\n{script.BEGIN}")
+    assert written.endswith(f"{script.END}after\n")
+    assert "old" not in written
+    assert "1 of 1 targets met" in written
+    assert "**Commands.** Instead you would use: tmux ls." in written
+    assert "| remuda ls | 31.23 ms | ≤ 40 | PASS | 30 to 35 |" in written
+    assert "| a/b | 3 ms |  |  |  |" in written
+    assert "![A & B](../pictures/growth-sessions.svg)" in written
+    assert script.with_figures(written, RUN) == written
+
+
+def test_page_without_marks_is_refused(script: ModuleType) -> None:
+    with pytest.raises(SystemExit):
+        script.with_figures("nothing\n", RUN)
+
+
+def test_page_of_the_benchmarks_has_the_marks(script: ModuleType) -> None:
+    page = script.PAGE.read_text()
+    assert (page.count(script.BEGIN), page.count(script.END)) == (1, 1)
+
+
+def test_curve_is_drawn_on_logarithmic_axes(script: ModuleType) -> None:
+    root = ET.fromstring(script.Curve(**RUN["curves"][0]).svg())
+    lines = [one for one in root if one.tag.endswith("polyline")]
+    growing, flat = (
+        [tuple(map(float, p.split(","))) for p in one.get("points", "").split()] for one in lines
+    )
+    assert growing[0][0] == flat[0][0] < growing[1][0] == flat[1][0]
+    assert growing[0][1] > growing[1][1]  # up is less
+    assert flat[0][1] == flat[1][1]
+    assert {"A & B", "ls", "start", "sessions", "ms"} <= {"".join(one.itertext()) for one in root}
