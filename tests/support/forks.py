@@ -218,14 +218,14 @@ class ForkingPopen(_Popen):  # type: ignore[misc]
         super().__del__(*args, **more)
 
     def _internal_poll(self, *args: Any, **more: Any) -> int | None:
-        if self._status is None:
+        if self._status is None or self.returncode is not None:
             return super()._internal_poll(*args, **more)  # type: ignore[no-any-return]
         with self._waitpid_lock:
             self._take_status(0.0)
         return self.returncode  # type: ignore[no-any-return]
 
     def _wait(self, timeout: float | None) -> int:
-        if self._status is None:
+        if self._status is None or self.returncode is not None:  # `returncode` may be set: do not wait
             return super()._wait(timeout)  # type: ignore[no-any-return]
         with self._waitpid_lock:
             if not self._take_status(timeout):
