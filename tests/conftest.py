@@ -194,6 +194,11 @@ def old_remuda(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return install_old(tmp_path_factory.mktemp("old"))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put those that repeat first: they take longest, and at the end one of them would run alone."""
+    items.sort(key=lambda item: item.get_closest_marker("soak") is None)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     # Skipped at this one place they make one line of the summary.
     if "old_remuda" in getattr(item, "fixturenames", ()) and not is_in_history():
