@@ -217,15 +217,19 @@ class ForkingPopen(_Popen):  # type: ignore[misc]
             self._status = None
         super().__del__(*args, **more)
 
+    def _is_given_up(self) -> bool:
+        """Return whether its caller said how it ended, so as not to wait for it."""
+        return self.returncode is not None
+
     def _internal_poll(self, *args: Any, **more: Any) -> int | None:
-        if self._status is None or self.returncode is not None:
+        if self._status is None or self._is_given_up():
             return super()._internal_poll(*args, **more)  # type: ignore[no-any-return]
         with self._waitpid_lock:
             self._take_status(0.0)
         return self.returncode  # type: ignore[no-any-return]
 
     def _wait(self, timeout: float | None) -> int:
-        if self._status is None or self.returncode is not None:  # `returncode` may be set: do not wait
+        if self._status is None or self._is_given_up():
             return super()._wait(timeout)  # type: ignore[no-any-return]
         with self._waitpid_lock:
             if not self._take_status(timeout):
