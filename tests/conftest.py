@@ -41,17 +41,18 @@ _GOING = 10.0
 _RUNTIME = _TEMPORARY / f"rmd-run-{_VALUE}"
 os.environ["XDG_RUNTIME_DIR"] = str(_RUNTIME)
 
-forks.install()
-
 # Where it is set every process compiles all that it loads, at every start. That doubles the processor time of
 # a command (110 ms instead of 50), a keeper (260, 145) and a boss (260, 125).
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+forks.install()  # after that: commands are forked only where variables of the interpreter are as now
+
 # Anyone who runs the suite in the background may have them ignored, and our processes would inherit that.
 for _number, _handler in (
     (signal.SIGINT, signal.default_int_handler),
     (signal.SIGHUP, signal.SIG_DFL),
+    (signal.SIGTERM, signal.SIG_DFL),
     (signal.SIGQUIT, signal.SIG_DFL),
 ):
     if signal.getsignal(_number) is signal.SIG_IGN:
@@ -191,6 +192,11 @@ def start(home: Path) -> Iterator[Start]:
 def old_remuda(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of version 0.1, installed from git history."""
     return install_old(tmp_path_factory.mktemp("old"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put those that repeat first: they take longest, and at the end one of them would run alone."""
+    items.sort(key=lambda item: item.get_closest_marker("soak") is None)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

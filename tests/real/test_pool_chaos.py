@@ -40,7 +40,9 @@ class Chaos:
 
     async def run(self, requests: int) -> None:
         room = asyncio.Semaphore(AT_ONCE)
-        kinds = [self._random.choice(KINDS) for _ in range(requests - SIZE)]
+        # As many of each: with few requests chance could leave one out.
+        kinds = (list(KINDS) * requests)[: requests - SIZE]
+        self._random.shuffle(kinds)
 
         async def one(number: int) -> None:
             async with room:

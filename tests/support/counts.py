@@ -38,7 +38,11 @@ COPILOT_CHAOS: Final = 50 if SOAK else 6
 """Messages through a kept copilot while agent and keeper are killed at random."""
 ACP_REQUESTS: Final = 100 if SOAK else 6
 """Requests with secrets through one worker on the real copilot."""
-POOL_CHAOS: Final = 500 if SOAK else 24
+CODEX_CHAOS: Final = 50 if SOAK else 6
+"""Messages through a kept codex, of each seed, while its processes are killed at random."""
+CODEX_REQUESTS: Final = 100 if SOAK else 10
+"""Requests with secrets through a warm pool on the real codex."""
+POOL_CHAOS: Final = 500 if SOAK else 15
 """Requests to a warm pool while its sessions are killed, aborted and timed out at random."""
 IDLE_POOL: Final = 60.0 if SOAK else 3.0
 """Seconds for which an idle pool is watched for requests to the model."""

@@ -2,8 +2,9 @@
 
 `install` replaces `subprocess.Popen` in this process. A command `python -m remuda …` is then run by a fork of
 the loader, if nothing of the caller's could make a difference: variables of the interpreter, limits, files in
-its folder that could be imported. Every other command, and every other option, is run as always. A test of
-what a process loads has to use `paused`.
+its folder that could be imported. Every other command, and every other option, is run as always. Commands and
+bosses that a forked command starts are forked from the same loader. A test of what a process loads has to use
+`paused`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from remuda.keeper.fork_server import interpreter_variables, read_exactly, surroundings
 
@@ -43,17 +44,24 @@ _MOST = 2
 # ── the caller ──
 
 
-class _Loader:
-    """A process that has loaded our commands, with these variables of the interpreter."""
+class _Loader(NamedTuple):
+    """A process that has loaded our commands: where it takes requests."""
+
+    path: str
+    pid: int
+
+
+class _OwnLoader:
+    """A loader of this process, with these variables of the interpreter."""
 
     def __init__(self, variables: dict[str, str]) -> None:
         self._folder = tempfile.mkdtemp(prefix="rmd-forks-", dir="/tmp")
-        self.path = f"{self._folder}/socket"
+        path = f"{self._folder}/socket"
         reading, writing = os.pipe()
         env = {**os.environ, **variables}
         env = {name: env[name] for name in env if name in variables or name in ("PATH", "REMUDA_TEST_RUN")}
         self._process = _Popen(
-            [sys.executable, "-P", __file__, self.path, str(writing)],
+            [sys.executable, "-P", __file__, path, str(writing)],
             env={**env, "PYTHONPATH": os.pathsep.join(filter(None, (str(_TESTS), env.get("PYTHONPATH"))))},
             cwd="/",
             stdin=subprocess.DEVNULL,
@@ -63,7 +71,7 @@ class _Loader:
         os.close(writing)
         with open(reading) as ready:
             assert ready.read() == "ready"
-        self.pid = int(self._process.pid)
+        self.loader = _Loader(path, int(self._process.pid))
 
     def close(self) -> None:
         self._process.kill()
@@ -76,23 +84,31 @@ class _Loader:
 _TESTS = Path(__file__).parents[1]
 _Popen: Any = subprocess.Popen
 _lock = threading.Lock()
+_own: list[_OwnLoader] = []
 _loaders: dict[str, _Loader] = {}
+"""By locale."""
 _seen: Counter[str] = Counter()
-
-
 _usual: dict[str, str] = {}
+_starts = threading.Event()
+"""Whether this process starts loaders."""
+_starts.set()
 _paused = threading.Event()
 
 
-def install() -> None:
+def install(loader: _Loader | None = None) -> None:
+    """Fork commands from now on: from that loader only, or from those that are started when needed."""
     subprocess.Popen = ForkingPopen  # type: ignore[misc]
     _usual.update(_without_locale(os.environ))
+    if loader is not None:
+        _loaders[os.environ.get("LC_ALL", "")] = loader
+        _starts.clear()
 
 
 def close() -> None:
     """End the loaders."""
-    for loader in _loaders.values():
-        loader.close()
+    for one in _own:
+        one.close()
+    _own.clear()
     _loaders.clear()
 
 
@@ -122,8 +138,9 @@ def _find_loader(env: dict[str, str], folder: str) -> _Loader | None:
     locale = env.get("LC_ALL", "")
     with _lock:
         _seen[locale] += 1
-        if locale not in _loaders and _seen[locale] == _WORTH and len(_loaders) < _MOST:
-            _loaders[locale] = _Loader(interpreter_variables(env))
+        if _starts.is_set() and _seen[locale] == _WORTH and len(_own) < _MOST:
+            _own.append(_OwnLoader(interpreter_variables(env)))
+            _loaders[locale] = _own[-1].loader
         loader = _loaders.get(locale)
     if loader is None or not _is_bare(folder) or surroundings(loader.pid) != surroundings(os.getpid()):
         return None
@@ -200,15 +217,19 @@ class ForkingPopen(_Popen):  # type: ignore[misc]
             self._status = None
         super().__del__(*args, **more)
 
+    def _is_given_up(self) -> bool:
+        """Return whether its caller said how it ended, so as not to wait for it."""
+        return self.returncode is not None
+
     def _internal_poll(self, *args: Any, **more: Any) -> int | None:
-        if self._status is None:
+        if self._status is None or self._is_given_up():
             return super()._internal_poll(*args, **more)  # type: ignore[no-any-return]
         with self._waitpid_lock:
             self._take_status(0.0)
         return self.returncode  # type: ignore[no-any-return]
 
     def _wait(self, timeout: float | None) -> int:
-        if self._status is None:
+        if self._status is None or self._is_given_up():
             return super()._wait(timeout)  # type: ignore[no-any-return]
         with self._waitpid_lock:
             if not self._take_status(timeout):
@@ -270,7 +291,7 @@ def _serve(path: str, ready: int) -> tuple[socket.socket, dict[str, Any], list[i
                 connection.sendall(_LENGTH.pack(pid))
 
 
-def _run(request: dict[str, Any], descriptors: list[int]) -> None:
+def _run(loader: _Loader, request: dict[str, Any], descriptors: list[int]) -> None:
     from remuda.keeper.prefork import close_all_but
 
     moved = [fcntl.fcntl(fd, fcntl.F_DUPFD, _ABOVE) for fd in descriptors]
@@ -284,6 +305,7 @@ def _run(request: dict[str, Any], descriptors: list[int]) -> None:
     os.environ.update(request["env"])
     time.tzset()
     os.chdir(request["cwd"])
+    install(loader)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         setattr(sys, name, _stream(number, getattr(sys, name)))
         setattr(sys, f"__{name}__", getattr(sys, name))
@@ -334,6 +356,7 @@ def _stream(number: int, before: Any) -> io.TextIOWrapper:
 
 
 if __name__ == "__main__":
-    _connection, _request, _descriptors = _serve(sys.argv[1], int(sys.argv[2]))
+    _own_loader = _Loader(sys.argv[1], os.getpid())
+    _connection, _request, _descriptors = _serve(_own_loader.path, int(sys.argv[2]))
     _connection.close()
-    _run(_request, _descriptors)
+    _run(_own_loader, _request, _descriptors)

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -125,8 +124,6 @@ class Calls:
             env={**self.env, **(env or {})},
             cwd=self.cwd,
             stderr=subprocess.PIPE,
-            # A worker of the test's may have been started with some of them ignored.
-            preexec_fn=_default_signals,
             **given,
         )
         call = Call(self, process)
@@ -152,11 +149,6 @@ class Calls:
     def close(self) -> None:
         for call in self._running:
             call.close()
-
-
-def _default_signals() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
 
 
 class Call:

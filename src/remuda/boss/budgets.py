@@ -24,13 +24,13 @@ from .records.figures import UsageSum
 from .usage_report import Prices
 
 
-class Action(StrEnum):
+class BudgetAction(StrEnum):
     WARN = "warn"
     PAUSE = "pause"
     STOP = "stop"
 
 
-_SEVERITY = {Action.WARN: 0, Action.PAUSE: 1, Action.STOP: 2}
+_SEVERITY = {BudgetAction.WARN: 0, BudgetAction.PAUSE: 1, BudgetAction.STOP: 2}
 MEASURES = ("output_tokens", "tokens", "cost", "turns", "time")
 PERIODS = ("session", "folder", "day")
 _KEYS = ("name", "per", "session", "folder", "action", "step", "cache_reads", *MEASURES)
@@ -38,13 +38,13 @@ _MOST = 1e15
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class BudgetLimit:
     name: str
     measure: str
     most: float
     per: tuple[str, ...]
     """What it counts for itself: each session, each folder, each day, or several of these together."""
-    action: Action = Action.PAUSE
+    action: BudgetAction = BudgetAction.PAUSE
     step: float = 0.0
     """By how much `approve` raises it."""
     sessions: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ class LiveSession:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class CountedUsage:
     """Everything that was counted: rows of all time and of today, by session, folder and model."""
 
     rows: Sequence[UsageSum] = ()
@@ -94,10 +94,10 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class LimitAccount:
     """What was used of one limit: by one session, in one folder, on one day."""
 
-    limit: Limit
+    limit: BudgetLimit
     key: str
     used: float | None
     """None: not known."""
@@ -122,26 +122,26 @@ class Account:
 
 
 def find_accounts(
-    limits: Iterable[Limit],
+    limits: Iterable[BudgetLimit],
     sessions: Sequence[LiveSession],
-    usage: Usage,
+    usage: CountedUsage,
     raised: Mapping[str, float],
     prices: Prices,
     now: float,
-) -> list[Account]:
+) -> list[LimitAccount]:
     """Return what was used of every limit. `raised` has what humans allowed since, by key."""
     day = time.strftime("%Y-%m-%d", time.localtime(now))
     return [one for limit in limits for one in _accounts(limit, sessions, usage, raised, prices, day)]
 
 
 def _accounts(
-    limit: Limit,
+    limit: BudgetLimit,
     sessions: Sequence[LiveSession],
-    usage: Usage,
+    usage: CountedUsage,
     raised: Mapping[str, float],
     prices: Prices,
     day: str,
-) -> Iterable[Account]:
+) -> Iterable[LimitAccount]:
     live = [one for one in sessions if limit.takes(one)]
     daily = "day" in limit.per
     rows = [one for one in (usage.today if daily else usage.rows) if limit.takes_folder(one.folder)]
@@ -181,13 +181,13 @@ def _accounts(
             used = 0.0
         unknown = (*silent, *([f"the {limit.measure.replace('_', ' ')} of some messages"] if partial else []))
         allowed = max(limit.most, raised.get(key, 0.0))
-        yield Account(
+        yield LimitAccount(
             limit, key, used, allowed, tuple(own), unknown, session_id, folder, day if daily else None
         )
 
 
 def _used(
-    limit: Limit, rows: Sequence[UsageSum], seconds: Sequence[float], prices: Prices
+    limit: BudgetLimit, rows: Sequence[UsageSum], seconds: Sequence[float], prices: Prices
 ) -> tuple[float | None, bool]:
     """Return what is known, None for nothing, and whether something is missing."""
     if limit.measure == "time":
@@ -209,11 +209,11 @@ def _used(
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class BudgetHold:
     """Why one session is paused."""
 
     session: LiveSession
-    account: Account
+    account: LimitAccount
 
     @property
     def mark(self) -> list[Any]:
@@ -227,41 +227,41 @@ class Hold:
         return f"budget '{account.limit.name}': {used} used of {show(account.allowed, currency)}"
 
 
-def holds(accounts: Iterable[Account]) -> dict[str, Hold]:
+def holds(accounts: Iterable[LimitAccount]) -> dict[str, BudgetHold]:
     """Return the paused sessions by id, each with the hardest limit that it is over."""
-    found: dict[str, Hold] = {}
+    found: dict[str, BudgetHold] = {}
     for account in accounts:
-        if not account.is_over or account.limit.action is Action.WARN:
+        if not account.is_over or account.limit.action is BudgetAction.WARN:
             continue
         for session in account.sessions:
             other = found.get(session.id)
             if other is None or _weight(account) > _weight(other.account):
-                found[session.id] = Hold(session, account)
+                found[session.id] = BudgetHold(session, account)
     return found
 
 
-def _weight(account: Account) -> int:
+def _weight(account: LimitAccount) -> int:
     return _SEVERITY[account.limit.action]
 
 
 def hold_entries(
-    accounts: Iterable[Account], until_midnight: float, currency: str = ""
+    accounts: Iterable[LimitAccount], until_midnight: float, currency: str = ""
 ) -> list[dict[str, Any]]:
     """Return what keepers read. A limit for a folder or a day is also for sessions that start later."""
     entries = []
     for account in accounts:
-        if not account.is_over or account.limit.action is Action.WARN:
+        if not account.is_over or account.limit.action is BudgetAction.WARN:
             continue
         until = until_midnight if account.day else None
         same = {"until": until, "limit": account.limit.name}
         nowhere = "folder" in account.limit.per and account.folder is None
         if account.session_id is not None or nowhere:
             for one in account.sessions:
-                reason = Hold(one, account).reason(currency)
+                reason = BudgetHold(one, account).reason(currency)
                 entries.append({"session": one.id, "name": one.name, "reason": reason, **same})
             continue
         nobody = LiveSession("", None, None, "", reports=True)
-        reason = Hold(nobody, account).reason(currency)
+        reason = BudgetHold(nobody, account).reason(currency)
         folders = [account.folder] if account.folder is not None else list(account.limit.folders)
         entries += [{"folder": one, "reason": reason, **same} for one in folders or ["/"]]
     return entries
@@ -270,7 +270,7 @@ def hold_entries(
 # ── the file ──
 
 
-def read_budget(text: str, home: str) -> tuple[Limit, ...]:
+def read_budget(text: str, home: str) -> tuple[BudgetLimit, ...]:
     """Raises `InvalidOptions` with the line, what is wrong and the right word. `home` is what ~ means."""
     try:
         document = tomllib.loads(text)
@@ -315,7 +315,7 @@ class _Reader:
         ]
         return f"line {heads[table - 1]}: " if table <= len(heads) else f"limit {table}: "
 
-    def limit(self, number: int, table: Mapping[str, Any]) -> Limit:
+    def limit(self, number: int, table: Mapping[str, Any]) -> BudgetLimit:
         def wrong(key: str, text: str, hint: str | None = None) -> InvalidOptions:
             return InvalidOptions(f"{self.line(number, key) or self.head(number)}{text}", hint=hint)
 
@@ -331,7 +331,7 @@ class _Reader:
         (measure,) = measures
         most = _amount(measure, measure, table[measure], wrong)
         per = _words("per", table.get("per", "session"), PERIODS, wrong)
-        (action,) = _words("action", table.get("action", "pause"), tuple(Action), wrong, most=1)
+        (action,) = _words("action", table.get("action", "pause"), tuple(BudgetAction), wrong, most=1)
         step = _amount(measure, "step", table["step"], wrong) if "step" in table else most
         sessions = _texts("session", table.get("session", []), wrong)
         if sessions and "session" not in per:
@@ -343,7 +343,9 @@ class _Reader:
         name = table.get("name", f"{measure.replace('_', ' ')} per {' and '.join(per)}")
         if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= 80 or "|" in name:
             raise wrong("name", "name must be a text of 1 to 80 printable characters without '|'")
-        return Limit(name, measure, most, per, Action(action), step, sessions, folders, cache_reads)
+        return BudgetLimit(
+            name, measure, most, per, BudgetAction(action), step, sessions, folders, cache_reads
+        )
 
     def _path(self, text: str, wrong: Callable[..., InvalidOptions]) -> str:
         path = self._home + text[1:] if text == "~" or text.startswith("~/") else text
@@ -394,7 +396,7 @@ def _below(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def as_document(account: Account, currency: str) -> dict[str, Any]:
+def as_document(account: LimitAccount, currency: str) -> dict[str, Any]:
     """Return what `remuda budget` lists."""
     limit = account.limit
     return {

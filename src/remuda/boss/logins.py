@@ -53,7 +53,7 @@ class Login:
     address: str
 
 
-class Tries:
+class WrongTries:
     """Counts the wrong tries of each client. Pure: `clock` cannot be set."""
 
     def __init__(self, clock: Callable[[], float] = since_boot) -> None:
@@ -90,7 +90,7 @@ class Logins:
         self._retry_interval = retry_interval
         self._steady = steady
         self._links: dict[str, tuple[float, bool]] = {}  # until when, and whether on this machine only
-        self._tries = Tries(steady)
+        self._tries = WrongTries(steady)
         self._logins: dict[str, Login] = {}  # by the digest of the cookie
         self._on_end: dict[str, set[Callable[[], None]]] = {}
         self._tasks = TaskSet()

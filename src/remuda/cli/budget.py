@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from remuda.boss.budgets import Action, Limit
+from remuda.boss.budgets import BudgetAction, BudgetLimit
 from remuda.boss.client import BossClient
 from remuda.boss.evidence.spending import budget_file, load_budget
 from remuda.boss.folder import BossFolder
@@ -78,7 +78,7 @@ def check(given: Path | None, as_json: bool) -> None:
         echo(f"  {one.name}: {one.action} at {one.show(one.most)} per {' and '.join(one.per)}")
 
 
-def _limit(limit: Limit) -> Row:
+def _limit(limit: BudgetLimit) -> Row:
     return {
         "limit": limit.name,
         "measure": limit.measure,
@@ -90,11 +90,11 @@ def _limit(limit: Limit) -> Row:
 
 
 def _row(row: Row) -> tuple[str, ...]:
-    limit = Limit(row["limit"], row["measure"], row["most"], ())
+    limit = BudgetLimit(row["limit"], row["measure"], row["most"], ())
     parts = (row["session"], row["folder"] and short_path(row["folder"]), row["day"])
     used = "-" if row["used"] is None else limit.show(row["used"], row["currency"] or "")
     now = ""
     if row["over"]:
-        now = "warned" if row["action"] == Action.WARN else f"paused: {len(row['paused'])}"
+        now = "warned" if row["action"] == BudgetAction.WARN else f"paused: {len(row['paused'])}"
     whom = ", ".join(one for one in parts if one) or "all"
     return (row["limit"], whom, used, limit.show(row["allowed"], row["currency"] or ""), row["action"], now)

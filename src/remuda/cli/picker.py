@@ -14,7 +14,7 @@ from typing import NamedTuple
 from remuda.boss.navigator import Item
 
 from .output import RESET, cells, cut, flat, ours
-from .queue_keys import Reading, key_actions
+from .queue_keys import SeenRequest, key_actions
 
 HELP = "j k move · a allow, n deny, then y · z later 10m · s last · d remove · Enter l 1-9 go there · q quit"
 KEYS = "Enter go · z later 10m · s last · d remove · j/k move · 1-9 go there · q quit"
@@ -50,7 +50,7 @@ class Picker:
         self.trouble = ""
         """Why the list may be outdated."""
         self._clock = clock
-        self._reading = Reading(clock)
+        self._reading = SeenRequest(clock)
         self._fades_at: float | None = None
         self._asked: tuple[str, str] | None = None
         """The decision and the request id that the next key confirms."""

@@ -32,7 +32,7 @@ def key_actions(names: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
     }
 
 
-class Reading:
+class SeenRequest:
     """Takes note of the request on the screen, so that no key decides what could not be read.
 
     The list changes while the user looks at it: a key may be meant for what was there before.

@@ -46,7 +46,7 @@ from . import exchange, subjects
 from .exchange import FleetMessage
 from .held_name import HeldName
 from .hub import REDELIVERED_SECONDS, Hub, Part
-from .hub_types import Request, Taken
+from .hub_types import HubRequest, Taken
 from .journal import DurableMap
 from .subjects import INBOX
 from .tunnel_host import TunnelHost
@@ -110,7 +110,7 @@ class FleetHost:
         ]
 
     async def _answer_requests(self, hub: Hub) -> None:
-        async def handle(request: Request) -> None:
+        async def handle(request: HubRequest) -> None:
             self._start_request(hub, request)
 
         name = hub.member.name
@@ -388,10 +388,10 @@ class FleetHost:
 
     # ── requests ──
 
-    def _start_request(self, hub: Hub, request: Request) -> None:
+    def _start_request(self, hub: Hub, request: HubRequest) -> None:
         self._requests.start(self._answer(hub, request))
 
-    async def _answer(self, hub: Hub, request: Request) -> None:
+    async def _answer(self, hub: Hub, request: HubRequest) -> None:
         try:
             data = await self._carry_out(hub, request)
         except RemudaError as error:
@@ -403,7 +403,7 @@ class FleetHost:
         except RemudaError as error:
             log.info("an answer could not be sent: %s", error)
 
-    async def _carry_out(self, hub: Hub, request: Request) -> bytes:
+    async def _carry_out(self, hub: Hub, request: HubRequest) -> bytes:
         name = hub.member.name
         if len(self._requests) > _AT_ONCE:
             raise HubUnreachable(f"{name} has too many requests to answer", hint="try again")

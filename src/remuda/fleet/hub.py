@@ -38,7 +38,7 @@ from remuda.untrusted import finite, one_line
 
 from . import streams, subjects
 from .hub_folder import SERVER_NAME
-from .hub_types import Outdated, Request, Stored, Taken, moment, stored_value
+from .hub_types import HubRequest, Outdated, Stored, Taken, moment, stored_value
 from .membership import Membership
 from .streams import ACK_WAIT, BATCH, MAX_STREAM_BYTES
 from .subjects import NEW, KeyRecord
@@ -436,7 +436,7 @@ class Hub:
             await self._client.publish(subject, data, reply=reply)
 
     def answering(
-        self, pattern: str, handle: Callable[[Request], Awaitable[None]]
+        self, pattern: str, handle: Callable[[HubRequest], Awaitable[None]]
     ) -> AbstractAsyncContextManager[None]:
         """Hand requests to `handle`, which must return at once."""
 
@@ -446,7 +446,7 @@ class Hub:
                     await self._client.publish(message.reply, data)
 
             headers = dict(message.headers or {})
-            await handle(Request(message.subject, message.data, message.reply, headers, respond))
+            await handle(HubRequest(message.subject, message.data, message.reply, headers, respond))
 
         return self._subscribed(pattern, take)
 

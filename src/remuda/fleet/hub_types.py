@@ -41,7 +41,7 @@ class Stored(NamedTuple):
     revision: int
 
 
-class Request(NamedTuple):
+class HubRequest(NamedTuple):
     subject: str
     data: bytes
     reply: str

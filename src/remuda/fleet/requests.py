@@ -33,7 +33,7 @@ from remuda.untrusted import BadJson, as_objects, dump_json, finite, one_line, p
 
 from . import subjects
 from .hub import Hub
-from .hub_types import Request
+from .hub_types import HubRequest
 from .subjects import Role
 
 log = logging.getLogger("remuda.fleet.requests")
@@ -205,7 +205,7 @@ class SentRequests:
         """Answer the hosts until the connection ends. Raises `HubUnreachable`."""
         tasks: set[asyncio.Task[None]] = set()
 
-        async def handle(asked: Request) -> None:
+        async def handle(asked: HubRequest) -> None:
             task = asyncio.create_task(self._answer(hub, asked))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
@@ -231,7 +231,7 @@ class SentRequests:
                 del self._requests[request.id]
                 (self._folder / f"{request.id}.json").unlink(missing_ok=True)
 
-    async def _answer(self, hub: Hub, asked: Request) -> None:
+    async def _answer(self, hub: Hub, asked: HubRequest) -> None:
         words = asked.subject.split(".")
         request_id, host = words[2], words[3]
         if not subjects.is_from(host, asked.reply, asked.headers):

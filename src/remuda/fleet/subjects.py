@@ -66,7 +66,7 @@ class Role(StrEnum):
     """Reads all."""
 
 
-class Rights(NamedTuple):
+class SubjectRights(NamedTuple):
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
 
@@ -81,7 +81,7 @@ def check_host(name: str) -> str:
     return name
 
 
-def rights(name: str, roles: Iterable[Role]) -> Rights:
+def rights(name: str, roles: Iterable[Role]) -> SubjectRights:
     """Return what a key may publish and subscribe to."""
     roles = set(roles)
     own = name_subject(name, roles)
@@ -116,7 +116,7 @@ def rights(name: str, roles: Iterable[Role]) -> Rights:
         subscribe.append(f"fl.{name}.*.*")
     if roles & {Role.HOST, Role.OPERATOR}:
         publish.append(f"an.*.{name}.*")
-    return Rights(tuple(publish), tuple(subscribe))
+    return SubjectRights(tuple(publish), tuple(subscribe))
 
 
 # ── subjects ──

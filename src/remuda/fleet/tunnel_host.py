@@ -24,7 +24,7 @@ from remuda.untrusted import finite
 
 from . import exchange, subjects
 from .hub import Hub
-from .hub_types import Request
+from .hub_types import HubRequest
 from .tunnel import DATA, OPEN, PING, ReadOnlyFilter, TunnelEnd, end_packet
 
 log = logging.getLogger("remuda.fleet.tunnel")
@@ -45,7 +45,7 @@ class TunnelHost:
         """Serve until the connection ends; all tunnels end with it."""
         tasks = TaskSet()
 
-        async def handle(request: Request) -> None:
+        async def handle(request: HubRequest) -> None:
             self._handle(hub, tasks, request)
 
         name = hub.member.name
@@ -58,7 +58,7 @@ class TunnelHost:
         finally:
             await tasks.aclose()
 
-    def _handle(self, hub: Hub, tasks: TaskSet, request: Request) -> None:
+    def _handle(self, hub: Hub, tasks: TaskSet, request: HubRequest) -> None:
         end = self._ends.get(_key(request.subject))
         if request.headers.get("Status") == "503":
             if end is not None:
@@ -77,7 +77,7 @@ class TunnelHost:
         except RemudaError as error:
             log.info("a packet could not be sent: %s", error)
 
-    async def _open(self, hub: Hub, tasks: TaskSet, request: Request) -> None:
+    async def _open(self, hub: Hub, tasks: TaskSet, request: HubRequest) -> None:
         """Connect, have the tunnel known, and only then answer: what comes next is for it."""
         self._opening += 1
         try:
@@ -94,7 +94,7 @@ class TunnelHost:
             except RemudaError as error:
                 log.info("an answer could not be sent: %s", error)
 
-    async def _connect(self, hub: Hub, request: Request) -> tuple[TunnelEnd, str]:
+    async def _connect(self, hub: Hub, request: HubRequest) -> tuple[TunnelEnd, str]:
         _, host, kind, sender, number = request.subject.split(".")
         document = subjects.read(request.data[1:])
         if not subjects.is_from(sender, request.reply, request.headers):

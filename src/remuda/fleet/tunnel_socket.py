@@ -26,7 +26,7 @@ from remuda.untrusted import BadJson, dump_json, parse_object
 
 from . import subjects
 from .hub import Hub
-from .hub_types import Request
+from .hub_types import HubRequest
 from .remote import RemoteHosts
 from .tunnel import DATA, PING, TunnelEnd, end_packet
 
@@ -67,7 +67,7 @@ class TunnelSocket:
     async def run(self, hub: Hub) -> None:
         """Serve until the connection ends; all tunnels end with it."""
 
-        async def handle(request: Request) -> None:
+        async def handle(request: HubRequest) -> None:
             self._handle(hub, request)
 
         try:
@@ -77,7 +77,7 @@ class TunnelSocket:
             for end in list(self._ends.values()):
                 end.end(HubUnreachable("the connection to the hub was lost"))
 
-    def _handle(self, hub: Hub, request: Request) -> None:
+    def _handle(self, hub: Hub, request: HubRequest) -> None:
         end = self._ends.get(request.subject)
         _, host, _, sender, number = request.subject.split(".")
         if request.headers.get("Status") == "503":

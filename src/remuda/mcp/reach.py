@@ -19,7 +19,7 @@ from remuda.untrusted import one_line
 
 from .caller import chain_of, find_session, load_rights, rights_file, root_of
 from .ledger import used_messages
-from .rights import Caller, Limits, Right, Rights, caller_with, why_not_spend
+from .rights import Caller, Right, Rights, StartLimits, caller_with, why_not_spend
 
 _DAY = 86_400.0
 
@@ -45,7 +45,7 @@ class Reach:
     def rights(self) -> Rights:
         return load_rights(rights_file(os.environ))
 
-    def limits(self) -> Limits:
+    def limits(self) -> StartLimits:
         """Return the limits of the root: an agent cannot start one that may do more."""
         return self.rights().limits_of(caller_with(root_of(self.caller)))
 

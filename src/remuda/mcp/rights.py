@@ -73,7 +73,7 @@ def session_of(caller_id: str) -> tuple[str, str] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class StartLimits:
     max_depth: int = 2
     """What a person's agent starts has depth 1."""
     max_sessions: int = 8
@@ -103,10 +103,10 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    limits: Limits = Limits()
+    limits: StartLimits = StartLimits()
     grants: tuple[Grant, ...] = ()
 
-    def limits_of(self, caller: Caller) -> Limits:
+    def limits_of(self, caller: Caller) -> StartLimits:
         """Return the limits: those of the first table that names the caller and sets each."""
         limits = self.limits
         for grant in reversed(self.grants):
@@ -126,7 +126,7 @@ class Rights:
 
 
 def why_not_start(
-    limits: Limits, caller: Caller, agent: str, folder: str, running: int, resolve: Callable[[str], str]
+    limits: StartLimits, caller: Caller, agent: str, folder: str, running: int, resolve: Callable[[str], str]
 ) -> tuple[str, str] | None:
     """Return why a start is refused, and what to do; None if it is allowed.
 
@@ -148,7 +148,7 @@ def why_not_start(
 
 
 def why_not_folder(
-    limits: Limits, caller: Caller, folder: str, resolve: Callable[[str], str]
+    limits: StartLimits, caller: Caller, folder: str, resolve: Callable[[str], str]
 ) -> tuple[str, str] | None:
     """Return why agents may not work in that folder, and what to do; None if they may."""
     allowed = [resolve(one) for one in (caller.folder, *limits.folders) if one]
@@ -161,7 +161,7 @@ def why_not_folder(
     return None
 
 
-def why_not_spend(limits: Limits, messages: int, output_tokens: int | None) -> tuple[str, str] | None:
+def why_not_spend(limits: StartLimits, messages: int, output_tokens: int | None) -> tuple[str, str] | None:
     """Return why no more messages are taken; None if they are. Tokens are None where they are not known."""
     if messages >= limits.max_messages:
         return (
@@ -191,7 +191,7 @@ def names_for(caller: Caller, wanted: str) -> list[str]:
 # ── the file ──
 
 _NUMBERS = ("max_depth", "max_sessions", "max_messages", "max_output_tokens")
-_LIMITS = tuple(one.name for one in fields(Limits))
+_LIMITS = tuple(one.name for one in fields(StartLimits))
 
 
 def read_rights(document: Mapping[str, Any], home: str) -> Rights:
@@ -201,7 +201,7 @@ def read_rights(document: Mapping[str, Any], home: str) -> Rights:
     if not isinstance(tables, list) or not all(isinstance(one, dict) for one in tables):
         raise InvalidOptions("agent must be [[agent]] tables")
     grants = tuple(_grant(number, one, home) for number, one in enumerate(tables, 1))
-    return Rights(Limits(**_limits(document, home, "")), grants)
+    return Rights(StartLimits(**_limits(document, home, "")), grants)
 
 
 def _grant(number: int, table: Mapping[str, Any], home: str) -> Grant:

@@ -24,7 +24,7 @@ from remuda.untrusted import one_line
 from .answer import Answers
 from .feed import BossFeed, read_snapshot
 from .keys import ACTIONS, SCROLLS, help_text, hint
-from .model import Dashboard, Snapshot
+from .model import BossSnapshot, Dashboard
 from .prompt import Prompt
 from .right import RightSide
 from .terminal import Terminal, end_without_terminal, is_gone
@@ -119,9 +119,9 @@ class DashApp(App[None]):
 
     # ── what the boss reports ──
 
-    def take(self, what: Snapshot | RemudaError) -> None:
+    def take(self, what: BossSnapshot | RemudaError) -> None:
         self._error = what if isinstance(what, RemudaError) else None
-        if isinstance(what, Snapshot):
+        if isinstance(what, BossSnapshot):
             request = self.board.request
             gone = self.board.take(what)
             if gone is not None and gone.key not in {str(one["id"]) for one in what.sessions}:

@@ -20,7 +20,7 @@ from remuda.keeper.client import KeeperClient
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection
 
-from .model import Snapshot
+from .model import BossSnapshot
 
 _GAP = 0.05
 """Seconds between two reads: changes that come together are read together."""
@@ -35,7 +35,7 @@ _WINDOW_BYTES = 64 << 10
 """Output that the keeper sends before we have drawn. It says only that there is something to draw."""
 
 
-def read_snapshot(boss: BossClient) -> Snapshot:
+def read_snapshot(boss: BossClient) -> BossSnapshot:
     """Raises `RemudaError`."""
     items = boss.get_brief("queue", hosts=True)["items"]
     sessions = boss.get_brief("sessions", hosts=True)["sessions"]
@@ -45,7 +45,7 @@ def read_snapshot(boss: BossClient) -> Snapshot:
         if item.get("host") and (ask := (item.get("detail") or {}).get("ask")):
             with contextlib.suppress(RemudaError):  # decided in between, or its host cannot be reached
                 found[str(ask)] = boss.get("approvals", str(ask))
-    return Snapshot(items, sessions, found, time.time())
+    return BossSnapshot(items, sessions, found, time.time())
 
 
 class BossFeed:
@@ -53,11 +53,11 @@ class BossFeed:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._latest: Snapshot | RemudaError | None = None
-        self._show: Callable[[Snapshot | RemudaError], None] | None = None
+        self._latest: BossSnapshot | RemudaError | None = None
+        self._show: Callable[[BossSnapshot | RemudaError], None] | None = None
         threading.Thread(target=self._run, name="boss feed", daemon=True).start()
 
-    def listen(self, show: Callable[[Snapshot | RemudaError], None]) -> None:
+    def listen(self, show: Callable[[BossSnapshot | RemudaError], None]) -> None:
         """Call `show` with what was read last, and from now on with everything that is read."""
         with self._lock:
             self._show = show
@@ -80,14 +80,14 @@ class BossFeed:
                 if not changes.wait(_SILENCE):
                     raise WaitTimeout("the boss does not answer")
 
-    def _tell(self, what: Snapshot | RemudaError) -> None:
+    def _tell(self, what: BossSnapshot | RemudaError) -> None:
         with self._lock:
             self._latest = what
             if self._show is not None:
                 self._show(what)
 
 
-class Feed(Protocol):
+class AgentFeed(Protocol):
     """What follows the marked agent."""
 
     def changed(self) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from remuda.boss.attention.display import distinct, label
-from remuda.cli.queue_keys import READ, Reading
+from remuda.cli.queue_keys import READ, SeenRequest
 
 Document = Mapping[str, Any]
 
@@ -20,7 +20,7 @@ _LONG = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class BossSnapshot:
     """What the boss reported at one moment."""
 
     items: Sequence[Document] = ()
@@ -52,11 +52,11 @@ class Dashboard:
     """The list: waiting agents in the order of the queue, then all others. The marked agent stays marked."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.snapshot = Snapshot()
+        self.snapshot = BossSnapshot()
         self.rows: list[Row] = []
         self.at = 0
         self.filter = ""
-        self.reading = Reading(clock)
+        self.reading = SeenRequest(clock)
         self._clock = clock
         self._slipped_at = float("-inf")
         """When the mark went to another agent by itself."""
@@ -93,7 +93,7 @@ class Dashboard:
         whole = self.whole.get(str(one["id"])) if one.get("cut") else None
         return one if whole is None else {**one, **{name: whole[name] for name in one["cut"]}, "cut": []}
 
-    def take(self, snapshot: Snapshot) -> Row | None:
+    def take(self, snapshot: BossSnapshot) -> Row | None:
         """Return the marked agent if it is not listed any more: then the mark is on another one."""
         before, self.snapshot = self.marked, snapshot
         known = {*snapshot.approvals, *(str(one["id"]) for one in snapshot.items)}
@@ -154,7 +154,7 @@ class Dashboard:
         return ""
 
 
-def _rows(snapshot: Snapshot, wanted: str) -> list[Row]:
+def _rows(snapshot: BossSnapshot, wanted: str) -> list[Row]:
     sessions = {str(one["id"]): one for one in snapshot.sessions}
     for item in snapshot.items:
         sessions.setdefault(str(item["session_id"]), item.get("session") or {"id": item["session_id"]})

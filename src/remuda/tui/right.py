@@ -19,7 +19,7 @@ from remuda.errors import RemudaError
 from remuda.untrusted import one_line
 
 from . import detail
-from .feed import Feed, ScreenFeed, ViewFeed
+from .feed import AgentFeed, ScreenFeed, ViewFeed
 from .model import Dashboard, Document, Row
 from .widgets import DetailView, Line
 
@@ -46,7 +46,7 @@ class RightSide(Vertical):
         self._soon = soon
         self._source: tuple[object, ...] = ()
         """What is followed: view, agent, and for a screen the process."""
-        self._feed: Feed | None = None
+        self._feed: AgentFeed | None = None
 
         self._wanted: tuple[object, ...] = ()
         self._drawn: tuple[object, ...] = ()

@@ -19,6 +19,7 @@ from remuda.pool.worker import Worker
 from remuda.proctree import descendants
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli.codex import RealCodex
+from support import counts
 from support import pool_conformance as conformance
 from support.codex import escalated
 from support.commands import Commands, until_line
@@ -133,11 +134,11 @@ def test_nothing_of_a_request_is_in_the_next_and_no_setting_stays(
 
 
 @pytest.mark.soak
-def test_a_hundred_requests_with_secrets_none_in_a_later_one(codex: RealCodex, model: LoopbackModel) -> None:
+def test_many_requests_with_secrets_none_in_a_later_one(codex: RealCodex, model: LoopbackModel) -> None:
     async def steps() -> None:
         settings: dict[str, Any] = {"agent": "codex", "env": codex.env, "inherit_env": False}
         async with Client(**settings, cwd=str(codex.project), pool_size=2) as client:
-            await asyncio.gather(*(client.run(f"SECRET-{n:03}") for n in range(100)))
+            await asyncio.gather(*(client.run(f"SECRET-{n:03}") for n in range(counts.CODEX_REQUESTS)))
 
     run_steps(steps)
     for request in model.main_requests:

@@ -48,14 +48,11 @@ def kill(post: Post, victim: str) -> None:
         assert end_survivors(post.kept.paths, 0.0)[1] == []
 
 
-pytestmark = [
-    pytest.mark.soak,
-    pytest.mark.real,
-    pytest.mark.timeout(3600),
-    pytest.mark.skipif(not counts.SOAK, reason="it takes minutes: `make soak` runs it"),
-]
+pytestmark = [pytest.mark.soak, pytest.mark.real, pytest.mark.timeout(3600)]
+in_soak = pytest.mark.skipif(not counts.SOAK, reason="it takes minutes: `make soak` runs it")
 
 
+@in_soak
 @pytest.mark.shows("no message is lost or runs twice when processes are killed")
 def test_no_message_is_lost_or_run_twice_whatever_is_killed(opencode: Opencode, start: Start) -> None:
     chance = random.Random(SEED)
@@ -88,6 +85,7 @@ def test_no_message_is_lost_or_run_twice_whatever_is_killed(opencode: Opencode, 
     assert all(trace(post.folder, one) is not None for one in ids)
 
 
+@in_soak
 @pytest.mark.shows("a request of a pool carries nothing of another")
 def test_no_secret_of_a_request_is_in_a_later_one(
     opencode: Opencode, home: object, monkeypatch: pytest.MonkeyPatch

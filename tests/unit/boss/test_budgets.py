@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from remuda.boss.budgets import (
-    Account,
-    Action,
-    Limit,
+    BudgetAction,
+    BudgetLimit,
+    CountedUsage,
+    LimitAccount,
     LiveSession,
-    Usage,
     find_accounts,
     hold_entries,
     holds,
@@ -39,8 +39,11 @@ def live(name: str, folder: str | None = "/a", *, reports: bool = True) -> LiveS
 
 
 def accounts(
-    limit: Limit, sessions: list[LiveSession], usage: Usage, raised: dict[str, float] | None = None
-) -> list[Account]:
+    limit: BudgetLimit,
+    sessions: list[LiveSession],
+    usage: CountedUsage,
+    raised: dict[str, float] | None = None,
+) -> list[LimitAccount]:
     return find_accounts([limit], sessions, usage, raised or {}, PRICES, NOW)
 
 
@@ -51,31 +54,31 @@ def accounts(
 def test_accounts_cache_reads_count_only_where_they_are_wanted(
     measure: str, cache_reads: bool, used: float
 ) -> None:
-    limit = Limit("l", measure, 100.0, ("session",), cache_reads=cache_reads)
-    (found,) = accounts(limit, [live("a")], Usage([row("id-a")]))
+    limit = BudgetLimit("l", measure, 100.0, ("session",), cache_reads=cache_reads)
+    (found,) = accounts(limit, [live("a")], CountedUsage([row("id-a")]))
     assert (found.used, found.unknown) == (used, ())
 
 
 def test_accounts_what_is_not_known_is_never_over_and_is_named() -> None:
-    limit = Limit("l", "output_tokens", 1.0, ("session",))
+    limit = BudgetLimit("l", "output_tokens", 1.0, ("session",))
     silent, fresh, lost = live("silent", reports=False), live("fresh"), live("lost")
-    found = accounts(limit, [silent, fresh, lost], Usage([row("id-lost", None)]))
+    found = accounts(limit, [silent, fresh, lost], CountedUsage([row("id-lost", None)]))
     assert [(one.used, one.unknown, one.is_over) for one in found] == [
         (None, ("silent",), False),
         (0.0, (), False),
         (None, ("the output tokens of some messages",), False),
     ]
-    cost = Limit("c", "cost", 0.1, ("day",))
+    cost = BudgetLimit("c", "cost", 0.1, ("day",))
     rows = [row("id-a", 10_000), row("id-a", 10_000, model="without a price")]
-    (found_cost,) = accounts(cost, [live("a")], Usage(today=rows))
+    (found_cost,) = accounts(cost, [live("a")], CountedUsage(today=rows))
     assert found_cost.used == pytest.approx(0.200009, abs=1e-3)
     assert (found_cost.unknown, found_cost.is_over) == (("the cost of some messages",), True)
 
 
 def test_accounts_per_folder_and_day_add_up_and_a_raise_counts_for_its_own_key() -> None:
-    limit = Limit("l", "output_tokens", 15.0, ("folder", "day"), step=10.0)
+    limit = BudgetLimit("l", "output_tokens", 15.0, ("folder", "day"), step=10.0)
     sessions = [live("a"), live("b"), live("c", "/b")]
-    usage = Usage(today=[row("id-a"), row("id-b"), row("id-c", folder="/b")])
+    usage = CountedUsage(today=[row("id-a"), row("id-b"), row("id-c", folder="/b")])
     over, under = accounts(limit, sessions, usage)
     assert (over.used, over.is_over, over.next_allowed) == (20, True, 25)
     assert not under.is_over
@@ -86,28 +89,30 @@ def test_accounts_per_folder_and_day_add_up_and_a_raise_counts_for_its_own_key()
 
 
 def test_accounts_time_is_what_was_seen_and_counts_by_day() -> None:
-    day = accounts(Limit("l", "time", 60.0, ("day",)), [], Usage())[0].day
+    day = accounts(BudgetLimit("l", "time", 60.0, ("day",)), [], CountedUsage())[0].day
     assert day is not None
-    usage = Usage(worked={("id-a", day): 61.0, ("id-a", "1999-01-01"): 600.0}, folders={"id-a": "/a"})
-    (daily,) = accounts(Limit("l", "time", 60.0, ("session", "day")), [live("a")], usage)
-    (ever,) = accounts(Limit("l", "time", 60.0, ("session",)), [live("a")], usage)
+    usage = CountedUsage(worked={("id-a", day): 61.0, ("id-a", "1999-01-01"): 600.0}, folders={"id-a": "/a"})
+    (daily,) = accounts(BudgetLimit("l", "time", 60.0, ("session", "day")), [live("a")], usage)
+    (ever,) = accounts(BudgetLimit("l", "time", 60.0, ("session",)), [live("a")], usage)
     assert (daily.used, ever.used) == (61, 661)
 
 
 def test_holds_the_hardest_limit_counts_and_a_warning_holds_nothing() -> None:
-    usage = Usage([row("id-a")])
+    usage = CountedUsage([row("id-a")])
     found = [
-        accounts(Limit(action, "output_tokens", 5.0, ("session",), Action(action)), [live("a")], usage)[0]
+        accounts(
+            BudgetLimit(action, "output_tokens", 5.0, ("session",), BudgetAction(action)), [live("a")], usage
+        )[0]
         for action in ("warn", "stop", "pause")
     ]
-    assert holds(found)["id-a"].account.limit.action is Action.STOP
+    assert holds(found)["id-a"].account.limit.action is BudgetAction.STOP
     assert holds(found[:1]) == {}
     assert hold_entries(found[:1], NOW) == []
 
 
 def test_session_without_a_folder_holds_no_other() -> None:
-    limit = Limit("l", "output_tokens", 5.0, ("folder",))
-    found = accounts(limit, [live("a", None)], Usage([row("id-a", folder=None)]))
+    limit = BudgetLimit("l", "output_tokens", 5.0, ("folder",))
+    found = accounts(limit, [live("a", None)], CountedUsage([row("id-a", folder=None)]))
     assert [one.get("session") for one in hold_entries(found, NOW)] == ["id-a"]
 
 
@@ -152,4 +157,6 @@ def test_read_budget_of_a_good_file_has_everything_in_it() -> None:
     """
     (limit,) = read_budget(text, "/home/u")
     folders = ("/home/u/src", "/srv")
-    assert limit == Limit("night", "time", 5400.0, ("folder", "day"), Action.STOP, 1800.0, (), folders)
+    assert limit == BudgetLimit(
+        "night", "time", 5400.0, ("folder", "day"), BudgetAction.STOP, 1800.0, (), folders
+    )

@@ -11,7 +11,7 @@ import pytest
 from remuda.boss.access import Access, read_access
 from remuda.boss.http.assets import Assets, page_policy
 from remuda.boss.http.gate import Site
-from remuda.boss.logins import LINK_LIFE, LOGIN_LIFE, TRIES, TRIES_WINDOW, Logins, Tries, client_key
+from remuda.boss.logins import LINK_LIFE, LOGIN_LIFE, TRIES, TRIES_WINDOW, Logins, WrongTries, client_key
 from remuda.boss.service import BossService
 from remuda.errors import InvalidOptions, NotInQueue, StoreFailed
 from support.boss import Clock, with_service
@@ -181,7 +181,7 @@ def test_login_that_was_ended_while_the_disk_was_full_does_not_come_back(tmp_pat
 
 def test_tries_are_counted_by_client_and_forgotten() -> None:
     clock = Clock()
-    tries = Tries(clock)
+    tries = WrongTries(clock)
     for _ in range(TRIES + 1):
         assert not tries.is_limited("a")
         tries.count("a")

@@ -10,7 +10,7 @@ import pytest
 from remuda.boss.attention.model import Approval, Item, Reason, Session
 from remuda.boss.notices import ntfy
 from remuda.boss.notices.buttons import offer, question_text
-from remuda.boss.notices.notification import Action, Notice, words
+from remuda.boss.notices.notification import Notice, NoticeButton, words
 from remuda.boss.notices.notify_file import read_settings
 from remuda.errors import InvalidOptions
 
@@ -153,13 +153,13 @@ def ntfy_receiver(**more: Any) -> Any:
     return receiver
 
 
-def notice(*actions: Action, opened: str = "http://boss/open") -> Notice:
+def notice(*actions: NoticeButton, opened: str = "http://boss/open") -> Notice:
     item = Item("i1", "s", Reason.PERMISSION, 1.0, "Bash: ls -la secret")
     return Notice(words(item, Session("s", name="work")), "i1", "Bash: ls -la secret", opened, actions)
 
 
 def test_ntfy_gets_its_buttons_as_posts_and_open_last() -> None:
-    made = ntfy.document(ntfy_receiver(), notice(Action("Allow", "http://boss/1", json.dumps(ALLOW))))
+    made = ntfy.document(ntfy_receiver(), notice(NoticeButton("Allow", "http://boss/1", json.dumps(ALLOW))))
     assert (made["topic"], made["title"], made["click"]) == ("top_ic", "work: permission", "http://boss/open")
     allow, opened = made["actions"]
     assert (allow["action"], allow["method"], allow["clear"]) == ("http", "POST", True)
@@ -172,7 +172,7 @@ def test_ntfy_gets_its_buttons_as_posts_and_open_last() -> None:
 
 
 def test_ntfy_has_three_buttons_and_a_tap_on_the_notice_opens_it() -> None:
-    made = ntfy.document(ntfy_receiver(), notice(*(Action(one, one, "{}") for one in "abc")))
+    made = ntfy.document(ntfy_receiver(), notice(*(NoticeButton(one, one, "{}") for one in "abc")))
     assert [one["label"] for one in made["actions"]] == ["a", "b", "c"]
     assert made["click"] == "http://boss/open"
 

@@ -10,8 +10,8 @@ import pytest
 from remuda.errors import InvalidOptions, NotSafe
 from remuda.mcp.rights import (
     Caller,
-    Limits,
     Rights,
+    StartLimits,
     caller_with,
     names_for,
     read_rights,
@@ -29,7 +29,7 @@ def rights(text: str) -> Rights:
     return read_rights(tomllib.loads(text), "/home/me")
 
 
-def start(limits: Limits = Limits(), caller: Caller = LEAD, **more: Any) -> str:  # noqa: B008
+def start(limits: StartLimits = StartLimits(), caller: Caller = LEAD, **more: Any) -> str:  # noqa: B008
     given = {"agent": "claude", "folder": "/work", "running": 0, "resolve": lambda path: path, **more}
     why = why_not_start(limits, caller, **given)
     return "" if why is None else why[0]
@@ -65,8 +65,8 @@ def test_limits_of_the_first_table_that_names_the_agent_count() -> None:
         '[[agent]]\nname = "*"\nmax_depth = 9\nmax_messages = 7'
     )
 
-    assert found.limits_of(CI) == Limits(4, 3, 7, folders=("/home/me/x",))
-    assert found.limits_of(LEAD) == Limits(9, 3, 7)
+    assert found.limits_of(CI) == StartLimits(4, 3, 7, folders=("/home/me/x",))
+    assert found.limits_of(LEAD) == StartLimits(9, 3, 7)
 
 
 def test_start_is_limited_in_depth_number_agent_and_folder() -> None:
@@ -74,19 +74,19 @@ def test_start_is_limited_in_depth_number_agent_and_folder() -> None:
     assert start(folder="/work/sub") == ""
     assert "deep" in start(caller=Caller("session", "lead.a.b", "k", "/work", depth=2))
     assert "at once" in start(running=8)
-    assert "may not be started" in start(Limits(agents=("demo",)))
+    assert "may not be started" in start(StartLimits(agents=("demo",)))
     assert "not in a folder" in start(folder="/workshop")
     assert "not in a folder" in start(folder="/work/link", resolve=lambda p: p.replace("/work/link", "/etc"))
-    assert start(Limits(folders=("/srv",)), folder="/srv/a") == ""
+    assert start(StartLimits(folders=("/srv",)), folder="/srv/a") == ""
     assert "not in a folder" in start(caller=Caller("token", "ci"))
 
 
 def test_messages_and_tokens_are_limited_by_what_is_known() -> None:
-    assert why_not_spend(Limits(), 499, None) is None
-    assert why_not_spend(Limits(), 500, None) is not None
-    assert why_not_spend(Limits(max_output_tokens=10), 0, None) is None
-    assert why_not_spend(Limits(max_output_tokens=10), 0, 9) is None
-    assert why_not_spend(Limits(max_output_tokens=10), 0, 10) is not None
+    assert why_not_spend(StartLimits(), 499, None) is None
+    assert why_not_spend(StartLimits(), 500, None) is not None
+    assert why_not_spend(StartLimits(max_output_tokens=10), 0, None) is None
+    assert why_not_spend(StartLimits(max_output_tokens=10), 0, 9) is None
+    assert why_not_spend(StartLimits(max_output_tokens=10), 0, 10) is not None
 
 
 @pytest.mark.parametrize("caller", [LEAD, CI, Caller("folder", "/a b/ü"), Caller("session", "x" * 64, "k")])

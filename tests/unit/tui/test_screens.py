@@ -15,11 +15,11 @@ from rich.cells import cell_len
 from textual.events import Key
 from textual.pilot import Pilot
 
-from remuda.cli.queue_keys import READ, Reading, key_table
+from remuda.cli.queue_keys import READ, SeenRequest, key_table
 from remuda.errors import BossDown
 from remuda.tui.app import DashApp
 from remuda.tui.detail import conversation_text, evidence_text, messages_text, row_texts, screen_text
-from remuda.tui.model import Row, Snapshot
+from remuda.tui.model import BossSnapshot, Row
 from remuda.tui.widgets import AgentList, DetailView
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
@@ -27,7 +27,7 @@ SNAPSHOTS = Path(__file__).parent / "snapshots"
 MINUTE = 60.0
 
 
-def snapshot(**more: Any) -> Snapshot:
+def snapshot(**more: Any) -> BossSnapshot:
     """Two agents, one of which asks. Ages are at the beginning of their minute."""
     now = time.time()
     sessions: list[dict[str, Any]] = [
@@ -59,13 +59,13 @@ def snapshot(**more: Any) -> Snapshot:
         "detail": {"ask": "ask1", "tool": "Bash"},
         "session": sessions[0],
     }
-    return Snapshot([item], sessions, {"ask1": request}, now)
+    return BossSnapshot([item], sessions, {"ask1": request}, now)
 
 
 Steps = Callable[[DashApp, Pilot[None]], Awaitable[None]]
 
 
-def play(size: tuple[int, int], steps: Steps, first: Snapshot | None = None) -> list[str]:
+def play(size: tuple[int, int], steps: Steps, first: BossSnapshot | None = None) -> list[str]:
     """Return the screen as lines of text, after these steps."""
 
     async def run() -> list[str]:
@@ -81,7 +81,7 @@ def play(size: tuple[int, int], steps: Steps, first: Snapshot | None = None) -> 
     return asyncio.run(run())
 
 
-def draw(size: tuple[int, int], *keys: str, first: Snapshot | None = None) -> list[str]:
+def draw(size: tuple[int, int], *keys: str, first: BossSnapshot | None = None) -> list[str]:
     async def press(_app: DashApp, pilot: Pilot[None]) -> None:
         await pilot.press(*keys)
 
@@ -124,8 +124,8 @@ def test_help_lists_every_key_of_the_shared_table() -> None:
 
 
 def test_keys_below_fit_80_columns_whatever_is_marked() -> None:
-    plain = Snapshot([], snapshot().sessions, {}, 1.0)
-    for first in (snapshot(), snapshot(reason="question", input={"questions": [{}]}), plain, Snapshot()):
+    plain = BossSnapshot([], snapshot().sessions, {}, 1.0)
+    for first in (snapshot(), snapshot(reason="question", input={"questions": [{}]}), plain, BossSnapshot()):
         assert draw((80, 24), first=first)[-1].startswith(" ? keys · q quit")
         assert "…" not in draw((80, 24), first=first)[-1]
 
@@ -145,7 +145,7 @@ def test_list_that_comes_before_the_first_layout_is_drawn_from_its_top() -> None
 
     async def run() -> tuple[float, str]:
         app = DashApp()
-        app.board.take(Snapshot(first.items, [*first.sessions, *others], first.approvals, first.at))
+        app.board.take(BossSnapshot(first.items, [*first.sessions, *others], first.approvals, first.at))
         app.board.move(3)
         async with app.run_test(size=(80, 24)) as pilot:
             await pilot.pause()
@@ -180,7 +180,7 @@ def test_age_of_a_request_grows_while_nothing_else_changes(monkeypatch: pytest.M
 
 def test_confirmation_that_comes_with_the_key_decides_nothing() -> None:
     async def paste(app: DashApp, pilot: Pilot[None]) -> None:
-        app.board.reading = Reading(itertools.count(0.0, READ).__next__)
+        app.board.reading = SeenRequest(itertools.count(0.0, READ).__next__)
         app.board.drawn(is_complete=True)
         pasted = Key("y", "y")
         await pilot.press("a")
@@ -191,7 +191,7 @@ def test_confirmation_that_comes_with_the_key_decides_nothing() -> None:
 
 def test_confirmation_after_another_note_decides_nothing() -> None:
     async def interrupt(app: DashApp, pilot: Pilot[None]) -> None:
-        app.board.reading = Reading(itertools.count(0.0, READ).__next__)
+        app.board.reading = SeenRequest(itertools.count(0.0, READ).__next__)
         app.board.drawn(is_complete=True)
         await pilot.press("a")
         app.say("lathe has ended")
@@ -208,7 +208,7 @@ def test_request_in_a_narrow_terminal_is_shown_before_it_can_be_decided() -> Non
 
 def test_long_request_is_cut_and_cannot_be_allowed() -> None:
     async def allow(app: DashApp, pilot: Pilot[None]) -> None:
-        app.board.reading = Reading(itertools.count(0.0, READ).__next__)
+        app.board.reading = SeenRequest(itertools.count(0.0, READ).__next__)
         app.board.drawn(is_complete=True)
         await pilot.press("a")
 
@@ -218,7 +218,7 @@ def test_long_request_is_cut_and_cannot_be_allowed() -> None:
 
 def test_agent_that_is_gone_is_named() -> None:
     async def end(app: DashApp, pilot: Pilot[None]) -> None:
-        app.take(Snapshot([], snapshot().sessions[1:], {}, 1.0))
+        app.take(BossSnapshot([], snapshot().sessions[1:], {}, 1.0))
 
     lines = play((80, 24), end)
     assert "engine has ended" in lines[-1]
@@ -228,7 +228,7 @@ def test_agent_that_is_gone_is_named() -> None:
 def test_reply_goes_to_the_agent_that_was_marked_when_it_was_begun() -> None:
     async def begin(app: DashApp, pilot: Pilot[None]) -> None:
         await pilot.press("R")
-        app.take(Snapshot([], snapshot().sessions[1:], {}, 1.0))
+        app.take(BossSnapshot([], snapshot().sessions[1:], {}, 1.0))
 
     assert any("Reply to engine" in line for line in play((80, 24), begin))
 

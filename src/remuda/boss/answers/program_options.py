@@ -212,7 +212,7 @@ _LINE = re.compile(r"^([^\s#$]\S*)(?: ([^\s\[]\S*))? \[([^\]\n]*)\] ?(.*)$", re.
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ProgramEntry:
     form: Form
     most_operands: int | None = None
     only: re.Pattern[str] | None = None
@@ -220,7 +220,7 @@ class Entry:
 
 
 @cache
-def entry(key: str) -> Entry | None:
+def entry(key: str) -> ProgramEntry | None:
     """By program, or by program and subcommand, as in `git log`."""
     return _entry(*_lines()[key]) if key in _lines() else None
 
@@ -255,9 +255,9 @@ def _text() -> str:
     return (files(__package__) / "program_options.txt").read_text("utf-8").replace("\n    ", " ")
 
 
-def _entry(traits: str, options: str) -> Entry:
+def _entry(traits: str, options: str) -> ProgramEntry:
     given = {name: value for name, _, value in (one.partition("=") for one in traits.split())}
-    return Entry(
+    return ProgramEntry(
         Form(
             dict(_options(options, "words" in given)),
             Runs.PROJECT if "project" in given else Runs.HOOKS if "git" in given else Runs.BY_NAME,

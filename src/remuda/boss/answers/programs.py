@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .program_options import Entry, Form, Given, Runs, Writes, entry, group, has_forms, parse
+from .program_options import Form, Given, ProgramEntry, Runs, Writes, entry, group, has_forms, parse
 from .reading import UNKNOWN, Part, Words
 from .spellings import plain_git, program_name, unwrapped
 
@@ -103,7 +103,7 @@ def _listed(words: Words, name: str) -> _Effect | None:
     return _Effect(found.form.runs, Writes.FILES if given.writes else writes)
 
 
-def _operands_are_known(found: Entry, given: Given) -> bool:
+def _operands_are_known(found: ProgramEntry, given: Given) -> bool:
     if found.most_operands is not None and len(given.operands) > found.most_operands:
         return False
     words = given.operands if found.form.is_on_npm else [*given.operands, *given.values]

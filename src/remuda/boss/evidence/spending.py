@@ -28,12 +28,12 @@ from remuda.untrusted import dump_json, parse_object
 from ..attention.display import label
 from ..attention.model import Approval, Event, EventKind, Item, Reason, Session, Source, digest
 from ..budgets import (
-    Account,
-    Action,
-    Hold,
-    Limit,
+    BudgetAction,
+    BudgetHold,
+    BudgetLimit,
+    CountedUsage,
+    LimitAccount,
     LiveSession,
-    Usage,
     as_document,
     find_accounts,
     hold_entries,
@@ -64,7 +64,7 @@ def budget_file(folder: BossFolder, environ: Mapping[str, str]) -> Path:
     return own if own.exists() else config_home(environ) / "remuda" / "budget.toml"
 
 
-def load_budget(path: Path) -> tuple[Limit, ...]:
+def load_budget(path: Path) -> tuple[BudgetLimit, ...]:
     """Return the limits; none without a file. Raises `InvalidOptions` that names the file and the line."""
     try:
         text = read_own(path).decode()
@@ -96,7 +96,7 @@ class Spending:
         self._folder = folder or BossFolder.default()
         self._clock = clock
         self._file = holds_file()
-        self._limits: tuple[Limit, ...] = ()
+        self._limits: tuple[BudgetLimit, ...] = ()
         self._error = ""
         self._raised: dict[str, float] = {}
         self._warned: dict[str, float] = {}
@@ -217,10 +217,10 @@ class Spending:
     def _live(self) -> list[Session]:
         return [one for one in self._service.sessions() if one.ended is None and one.replaced_by is None]
 
-    async def _accounts(self) -> tuple[list[Account], Prices]:
+    async def _accounts(self) -> tuple[list[LimitAccount], Prices]:
         now = self._service.clock()
         rows, today, prices = await asyncio.to_thread(self._read_usage, now)
-        usage = Usage(rows, today, self._worked, self._folders)
+        usage = CountedUsage(rows, today, self._worked, self._folders)
         live = [_as_live(one) for one in self._live()]
         return find_accounts(self._limits, live, usage, self._raised, prices, now), prices
 
@@ -237,7 +237,7 @@ class Spending:
         rows = figures.usage_sums(now - USAGE_KEPT) if ever else []
         return rows, figures.usage_sums(_midnight(now)) if daily else [], prices
 
-    async def _carry_out(self, accounts: list[Account], prices: Prices) -> None:
+    async def _carry_out(self, accounts: list[LimitAccount], prices: Prices) -> None:
         tomorrow = _midnight(self._service.clock(), 1)
         entries = hold_entries(accounts, tomorrow, prices.currency)
         if entries != self._entries:
@@ -249,7 +249,7 @@ class Spending:
             if hold is None and asked is not None:
                 await self._report(session, {})
             elif hold is not None and (asked is None or asked.facts.get("mark") != hold.mark):
-                if hold.account.limit.action is Action.STOP:
+                if hold.account.limit.action is BudgetAction.STOP:
                     await self._interrupt(session, f"by budget '{hold.account.limit.name}'")
                 await self._report(session, _facts(hold, prices.currency))
         for account in accounts:
@@ -261,15 +261,15 @@ class Spending:
         event_id = f"budget:{session.id}:{at}"
         await report(self._service, [Event(EventKind.HELD, session.id, at, Source.PROCESS, event_id, facts)])
 
-    def _warn(self, account: Account, currency: str) -> None:
+    def _warn(self, account: LimitAccount, currency: str) -> None:
         """Notify once for each limit and height."""
-        if account.limit.action is not Action.WARN or not account.is_over:
+        if account.limit.action is not BudgetAction.WARN or not account.is_over:
             return
         if self._warned.get(account.key) == account.allowed:
             return
         self._warned[account.key] = account.allowed
         session = account.sessions[0] if account.sessions else LiveSession("budget", None, None, "", True)
-        message = Hold(session, account).reason(currency)
+        message = BudgetHold(session, account).reason(currency)
         log.warning("%s", message)
         now = self._service.clock()
         item_id = digest(account.key, [account.allowed])[:10]
@@ -324,8 +324,8 @@ class Spending:
         return {"file": str(path), "exists": path.exists(), "error": self._error or None, "limits": rows}
 
 
-def _holds(account: Account) -> bool:
-    return account.is_over and account.limit.action is not Action.WARN
+def _holds(account: LimitAccount) -> bool:
+    return account.is_over and account.limit.action is not BudgetAction.WARN
 
 
 def _as_live(session: Session) -> LiveSession:
@@ -335,7 +335,7 @@ def _as_live(session: Session) -> LiveSession:
     return LiveSession(session.id, session.name, folder, label(session.name, folder, session.id), reports)
 
 
-def _facts(hold: Hold, currency: str) -> dict[str, Any]:
+def _facts(hold: BudgetHold, currency: str) -> dict[str, Any]:
     account = hold.account
     show = account.limit.show
     more = {"folder": account.folder, "day": account.day}

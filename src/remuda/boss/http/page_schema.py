@@ -139,7 +139,7 @@ BUDGET = record(
                 {
                     "limit": TEXT,
                     "measure": {"type": "string", "enum": list(budgets.MEASURES)},
-                    "action": one_of(budgets.Action),
+                    "action": one_of(budgets.BudgetAction),
                     "per": several({"type": "string", "enum": list(budgets.PERIODS)}),
                     "session_id": MAYBE_TEXT,
                     "session": MAYBE_TEXT,

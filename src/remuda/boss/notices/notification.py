@@ -28,7 +28,7 @@ FIELDS = ("title", "message", "reason", "session", "cwd", "tool", "id", "link", 
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class NoticeButton:
     """A button of a notice: a tap posts `body` to a link of its own."""
 
     label: str
@@ -47,7 +47,7 @@ class Notice:
     """What is asked, for a receiver without a template; empty for `message`."""
     open: str = ""
     """What a tap on the notice opens."""
-    actions: tuple[Action, ...] = ()
+    actions: tuple[NoticeButton, ...] = ()
 
 
 # ── when ──

@@ -26,7 +26,7 @@ from ..folder import BossFolder
 from ..service import BossService
 from .buttons import MOST, offer
 from .links import Links
-from .notification import LINK_LIFE, Action, Notice, Schedule, is_quiet, words
+from .notification import LINK_LIFE, Notice, NoticeButton, Schedule, is_quiet, words
 from .notify_file import NotifySettings, PushSettings, Receiver, load_settings, notify_file
 from .push import PushSubscriptions
 from .sending import TIMEOUT, NoticeExchange, clear, host_of, place_of, reason_of, tell
@@ -213,7 +213,7 @@ class Notifier:
         answers, by = [one.answer for one in buttons], f"notice: {host_of(receiver)}"
         secrets = await self._links.make_buttons(approval.id, LINK_LIFE, answers, by)
         actions = tuple(
-            Action(one.label, _address(base, secret), dump_json(one.answer))
+            NoticeButton(one.label, _address(base, secret), dump_json(one.answer))
             for one, secret in zip(buttons, secrets, strict=True)
         )
         opened = _address(base, await self._links.make(approval.id, LINK_LIFE))

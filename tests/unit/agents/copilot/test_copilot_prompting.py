@@ -42,8 +42,9 @@ def test_check_unsafe_prompt_refused_with_its_reason(prompt: str, why: str) -> N
 @pytest.mark.parametrize(
     "prompt", ["hello", "say !ls", "/tmp/x is a path", "#5", "?", "@file", "back\\", "x" * 10_000, "quit it"]
 )
-def test_check_plain_prompt_taken(prompt: str) -> None:
+def test_check_plain_prompt_taken_and_pasted_unchanged(prompt: str) -> None:
     check_typed(prompt)
+    assert CopilotPaste().paste(prompt, command=False).data == f"\x1b[200~{prompt}\x1b[201~\r".encode()
 
 
 def test_check_command_and_literal_mention_refused() -> None:
