@@ -19,7 +19,7 @@ from remuda.paths import SessionPaths, sessions_folder
 from support.boss import RunningBoss
 from support.heimdall_client import PATIENCE
 from support.keeper import until
-from support.mcp_agents import AgentBench, bench_in
+from support.mcp_agents import Agent, AgentBench, bench_in
 
 KEPT = "remuda.boss.evidence.kept:Kept"
 
@@ -296,3 +296,23 @@ def test_many_calls_at_once_are_refused_and_others_go_on(bench: AgentBench) -> N
     codes = {one.code for one in asyncio.run(flood()) if isinstance(one, RemudaError)}
     assert codes == {"NOT_SAFE", "MESSAGE_NOT_FOUND"}
     assert ci.call("list_agents")["agents"][0]["session"] == name
+
+
+
+
+def test_agent_that_replied_waits_for_the_answer_and_does_not_see_the_screen(bench: AgentBench) -> None:
+    bench.user_session("lead")
+    lead = bench.agent_in("lead")
+    child = bench.agent_in(lead.start("a"))
+    asked = lead.call("send", session="lead.a", text="which one?")["message"]
+    lead.waits("lead.a", asked)
+
+    replied = child.call("send", in_reply_to=asked, text="SLOW 600 words")
+    early = child.call("wait", session="lead", message=replied["message"], timeout=0.1)
+    assert not early["ended"]
+    assert "progress" not in early
+    assert "progress" in lead.call("wait", session="lead.a", message=_waiting(lead), timeout=0.1)
+
+
+def _waiting(agent: Agent) -> str:
+    return str(agent.call("send", session="lead.a", text="SLOW 600 words")["message"])

@@ -389,7 +389,7 @@ class AgentTools:
     def _wait(
         self, check: Check, session: str, message: str | None = None, timeout: float = DEFAULT_WAIT
     ) -> Document:
-        reached = self._reach.find(session, "read", message).session
+        reached, record = self._reach.find(session, "read", message)
         state = ""
 
         def attend() -> None:
@@ -425,7 +425,8 @@ class AgentTools:
             result |= receipt_document(session, reached.receipt(message))
             if result["ended"]:
                 result["why"] = "the message has ended"
-        if not result["ended"]:
+        # One that replied to the session may wait for its answer, and not read its screen.
+        if not result["ended"] and self._reach.may("read", record, self._reach.rights()):
             result["progress"] = self._last_lines(reached)
         return result
 
