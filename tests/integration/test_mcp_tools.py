@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Timer
@@ -10,9 +11,12 @@ from threading import Timer
 import pytest
 
 from remuda import Session
+from remuda.config import load_config
 from remuda.errors import RemudaError
 from remuda.inbox.receipts import trace
+from remuda.keeper.compose import compose
 from remuda.keeper.record import SessionRecord
+from remuda.keeper.start import start_session
 from remuda.mcp.caller import find_caller
 from remuda.mcp.ledger import read_ledger
 from remuda.paths import SessionPaths, sessions_folder
@@ -316,3 +320,20 @@ def test_agent_that_replied_waits_for_the_answer_and_does_not_see_the_screen(ben
 
 def _waiting(agent: Agent) -> str:
     return str(agent.call("send", session="lead.a", text="SLOW 600 words")["message"])
+
+
+def test_kill_ends_the_session_before_those_that_it_started(bench: AgentBench, tmp_path: Path) -> None:
+    ci = bench.outside("ci")
+    child = bench.agent_in(ci.start("a"))
+    record = SessionRecord.load(SessionPaths(sessions_folder(), "ci.a").record)
+    assert record is not None
+    ready, seen = tmp_path / "ready", tmp_path / "seen"
+    look = f"kill -0 {record.child_pid} && echo runs > {seen} || echo ended > {seen}; exit"
+    script = f"trap '{look}' HUP TERM; touch {ready}; while :; do sleep 0.1; done"
+    said = {"cwd": str(bench.project), "started_by": child.caller.id, "depth": 2}
+    config = load_config(None, bench.project, os.environ)
+    start_session(compose("ci.a.b", ("sh", "-c", script), sessions_folder(), said, config).spec)
+    until(ready.exists, "the trap")
+
+    assert ci.call("kill", session="ci.a")["also_killed"] == ["ci.a.b"]
+    assert seen.read_text() == "ended\n"

@@ -306,19 +306,20 @@ class AgentTools:
 
     def _kill(self, _check: Check, session: str) -> Document:
         reached = self._reach.find(session, "kill")
-        below = caller_of(reached.record).id
-        also = []
+        result: Document = {"session": session, "killed": True}
+        try:
+            result["exit_code"] = reached.session.kill()
+        except SessionDead:
+            result |= {"killed": False, "note": "it had ended before"}
+        # After it, so that it starts no more while others end.
+        below, also = caller_of(reached.record).id, []
         for record in self._reach.records():
             paths = SessionPaths(sessions_folder(), record.name)
             if below in chain_of(record) and is_alive(paths):
                 with suppress(SessionDead):
                     Session(record.name, folder=paths.folder).kill()
                     also.append(record.name)
-        try:
-            code = reached.session.kill()
-        except SessionDead:
-            return {"session": session, "killed": False, "also_killed": also, "note": "it had ended before"}
-        return {"session": session, "killed": True, "exit_code": code, "also_killed": also}
+        return {**result, "also_killed": also}
 
     # ── messages ──
 
