@@ -302,6 +302,28 @@ def test_many_calls_at_once_are_refused_and_others_go_on(bench: AgentBench) -> N
     assert ci.call("list_agents")["agents"][0]["session"] == name
 
 
+def test_messages_that_are_sent_at_once_are_not_more_than_the_limit(bench: AgentBench) -> None:
+    bench.write("mcp.toml", "max_messages = 3\n")
+    ci = bench.outside("ci")
+    name = ci.start("a")
+
+    async def flood() -> list[object]:
+        calls = [ci.tools.call("send", {"session": name, "text": f"number {one}"}) for one in range(25)]
+        return list(await asyncio.gather(*calls, return_exceptions=True))
+
+    results = asyncio.run(flood())
+    assert sum(isinstance(one, dict) for one in results) == 3
+    assert {one.code for one in results if isinstance(one, RemudaError)} == {"PERMISSION_REFUSED"}
+    assert ci.call("whoami")["used"]["messages"] == 3
+
+
+def test_prompt_that_cannot_be_sent_starts_nothing(bench: AgentBench) -> None:
+    ci = bench.outside("ci")
+
+    for prompt in ("a\0b", "\N{GRINNING FACE}" * (1 << 20)):
+        assert ci.refused("start", name="a", agent="demo", prompt=prompt).code == "INPUT_ERROR"
+    assert Session.list() == []
+    assert ci.call("whoami")["used"]["messages"] == 0
 
 
 def test_agent_that_replied_waits_for_the_answer_and_does_not_see_the_screen(bench: AgentBench) -> None:

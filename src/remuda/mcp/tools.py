@@ -39,7 +39,7 @@ from remuda.errors import (
     SessionUnreachable,
     WaitTimeout,
 )
-from remuda.inbox.message import new_id
+from remuda.inbox.message import check_prompt, new_id
 from remuda.inbox.receipts import sender_of
 from remuda.keeper.compose import compose
 from remuda.keeper.hidden import is_alive
@@ -63,7 +63,7 @@ from .documents import (
     why_early,
     with_sender,
 )
-from .ledger import count_message, only_one, record_call, used_messages
+from .ledger import only_one, record_call, used_messages
 from .reach import Reach
 from .rights import Caller, caller_with, names_for, why_not_folder, why_not_start
 from .tool_list import DEFAULT_WAIT, MOST_WAIT, TOOLS
@@ -254,7 +254,7 @@ class AgentTools:
 
     def _start(
         self,
-        _check: Check,
+        check: Check,
         name: str = "agent",
         agent: str | None = None,
         cwd: str | None = None,
@@ -262,21 +262,29 @@ class AgentTools:
     ) -> Document:
         caller, limits = self._reach.caller, self._reach.limits()
         agent = agent or self._own_agent()
-        if find_agent(agent).prompts is None:
+        if (prompts := find_agent(agent).prompts) is None:
             raise InvalidOptions(f"agent '{agent}' takes no messages", hint="use claude, for example")
         folder = self._folder(cwd)
-        if prompt is not None:
-            self._reach.check_budget()
-        with only_one():
+        if prompt is not None:  # before anything is started
+            whole = with_sender(caller, new_id(time.time()), prompt)
+            check_prompt(whole)
+            prompts.check(whole, command=False, literal=False)
+        with only_one(check):
             if why := why_not_start(limits, caller, agent, folder, len(self._reach.tree()), os.path.realpath):
                 raise PermissionRefused(why[0], hint=why[1])
             full = self._free_name(name)
+            if prompt is not None:
+                self._reach.spend_message()
             said = {"agent": agent, "cwd": folder, "started_by": caller.id, "depth": caller.depth + 1}
             config = load_config(None, Path(folder), os.environ)
             start_session(compose(full, (), sessions_folder(), said, config).spec)
         result: Document = {"session": full, "agent": agent, "folder": folder}
         if prompt is not None:
-            result["message"] = self._put(Session(full, folder=sessions_folder()), prompt)
+            try:
+                result["message"] = self._put(Session(full, folder=sessions_folder()), prompt)
+            except RemudaError as error:
+                error.hint = f"the session '{full}' runs: send it the prompt again, or kill it"
+                raise
         return result
 
     def _folder(self, cwd: str | None) -> str:
@@ -330,12 +338,12 @@ class AgentTools:
             raise InvalidOptions(
                 "give session or in_reply_to", hint="session for a session of yours, in_reply_to to reply"
             )
-        self._reach.check_budget()
         if in_reply_to is not None:
             target = self._sender_session(in_reply_to)
         else:
             assert session is not None
             target = self._reach.find(session, "send").session
+        self._reach.spend_message()
         message = self._put(target, text, in_reply_to)
         note = (
             {} if target.alive else {"note": "the session has ended: the message waits until it is started"}
@@ -346,7 +354,6 @@ class AgentTools:
         message = new_id(time.time())
         whole = with_sender(self._reach.caller, message, text, in_reply_to)
         session.send(whole, sender=self._reach.caller.id, message_id=message)
-        count_message(root_of(self._reach.caller))
         return message
 
     def _sender_session(self, message: str) -> Session:
@@ -466,8 +473,7 @@ class AgentTools:
         folder = self._folder(cwd)
         if why := why_not_folder(limits, caller, folder, os.path.realpath):
             raise PermissionRefused(why[0], hint=why[1])
-        await in_thread(lambda _: self._reach.check_budget())
-        count_message(root_of(caller))
+        await in_thread(lambda _: self._reach.spend_message())
         async with RemoteClient() as pool:
             result = await pool.run(prompt, cwd=folder, model=model, timeout=timeout, permissions="deny")
         return {
