@@ -35,6 +35,8 @@ MEASURES = ("output_tokens", "tokens", "cost", "turns", "time")
 PERIODS = ("session", "folder", "day")
 _KEYS = ("name", "per", "session", "folder", "action", "step", "cache_reads", *MEASURES)
 _MOST = 1e15
+_LEAST_STEP = 1e-6
+"""As a part of the amount. A sum with less may not be a greater number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +335,8 @@ class _Reader:
         per = _words("per", table.get("per", "session"), PERIODS, wrong)
         (action,) = _words("action", table.get("action", "pause"), tuple(Action), wrong, most=1)
         step = _amount(measure, "step", table["step"], wrong) if "step" in table else most
+        if step < most * _LEAST_STEP:
+            raise wrong("step", f"step {step:g} is too small for {most:g}", "leave it out, or write a larger one")
         sessions = _texts("session", table.get("session", []), wrong)
         if sessions and "session" not in per:
             raise wrong("session", 'session needs per = "session"')
@@ -365,7 +369,7 @@ def _amount(measure: str, key: str, value: object, wrong: Wrong) -> float:
             raise wrong(key, f"{key} must be more than 0")
         return seconds
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not 0 < float(value) <= _MOST:  # type: ignore[arg-type]
+    if not is_number or not 0 < value <= _MOST:  # type: ignore[operator]
         raise wrong(key, f"{key} must be a number above 0, not {value!r:.40}")
     if measure != "cost" and not isinstance(value, int):
         raise wrong(key, f"{key} must be an integer, not {value!r:.40}")

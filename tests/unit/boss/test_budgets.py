@@ -123,6 +123,8 @@ def test_session_without_a_folder_holds_no_other() -> None:
         ("[[limit]]\nturns = 1.5", "line 2: turns must be an integer, not 1.5", ""),
         ("[[limit]]\ncost = nan", "line 2: cost must be a number above 0, not nan", ""),
         ("[[limit]]\ncost = -1", "line 2: cost must be a number above 0, not -1", ""),
+        (f"[[limit]]\noutput_tokens = 1{'0' * 400}", "line 2: output_tokens must be a number above 0", ""),
+        ("[[limit]]\ncost = 20.0\nstep = 1e-320", "line 3: step 9.99989e-321 is too small for 20", "leave it"),
         ('[[limit]]\ntime = "2 hours"', "line 2: time is '2 hours'", "2h30m"),
         ('[[limit]]\nturns = 1\nfolder = "src"', "line 3: folder 'src' must begin with / or ~", ""),
         ('[[limit]]\nturns = 1\nper = "day"\nsession = "a"', 'line 4: session needs per = "session"', ""),
