@@ -164,7 +164,9 @@ def _accounts(
             parts.setdefault((None, row.folder), [])
     for (session_id, folder), own in parts.items():
         names = (session_id and f"session={session_id}", by_folder and f"folder={folder}")
-        key = "|".join([limit.name, *(one for one in names if one), *([f"day={day}"] if daily else [])])
+        # What was allowed holds for this amount alone: an edited limit is another one.
+        amount = f"{limit.measure}={limit.most}"
+        key = "|".join([limit.name, amount, *filter(None, names), *([f"day={day}"] if daily else [])])
         mine = [
             row
             for row in rows

@@ -85,6 +85,14 @@ def test_accounts_per_folder_and_day_add_up_and_a_raise_counts_for_its_own_key()
     assert (again.allowed, again.is_over) == (25, False)
 
 
+@pytest.mark.parametrize("edited", [Limit("l", "output_tokens", 5.0, ("day",)), Limit("l", "cost", 15.0, ("day",))])
+def test_raise_ends_when_the_amount_of_the_limit_is_edited(edited: Limit) -> None:
+    usage = Usage(today=[row("id-a")])
+    (before,) = accounts(Limit("l", "output_tokens", 15.0, ("day",)), [live("a")], usage)
+    (after,) = accounts(edited, [live("a")], usage, {before.key: 1000.0})
+    assert after.allowed == edited.most
+
+
 def test_accounts_time_is_what_was_seen_and_counts_by_day() -> None:
     day = accounts(Limit("l", "time", 60.0, ("day",)), [], Usage())[0].day
     assert day is not None
