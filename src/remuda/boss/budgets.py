@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from os.path import normpath
 from typing import Any
 
 from remuda.duration import as_seconds, show_duration
@@ -274,13 +275,16 @@ def hold_entries(
 # ── the file ──
 
 
-def read_budget(text: str, home: str) -> tuple[Limit, ...]:
-    """Raises `InvalidOptions` with the line, what is wrong and the right word. `home` is what ~ means."""
+def read_budget(text: str, home: str, resolve: Callable[[str], str] = normpath) -> tuple[Limit, ...]:
+    """Raises `InvalidOptions` with the line, what is wrong and the right word. `home` is what ~ means.
+
+    `resolve` follows symbolic links: most agents report the folder that a link leads to.
+    """
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidOptions(f"not TOML: {error}") from None
-    reader = _Reader(text, home)
+    reader = _Reader(text, home, resolve)
     for key in document:
         if key != "limit":
             hint = did_you_mean(key, ["limit"]) or "it has [[limit]] tables"
@@ -299,9 +303,10 @@ def read_budget(text: str, home: str) -> tuple[Limit, ...]:
 
 
 class _Reader:
-    def __init__(self, text: str, home: str) -> None:
+    def __init__(self, text: str, home: str, resolve: Callable[[str], str]) -> None:
         self._lines = text.splitlines()
         self._home = home
+        self._resolve = resolve
 
     def line(self, table: int, key: str) -> str:
         """Return `line 3: ` of a key in a table; 0 is the top. Empty if it is written in another way."""
@@ -342,7 +347,8 @@ class _Reader:
         sessions = _texts("session", table.get("session", []), wrong)
         if sessions and "session" not in per:
             raise wrong("session", 'session needs per = "session"')
-        folders = tuple(self._path(one, wrong) for one in _texts("folder", table.get("folder", []), wrong))
+        named = [self._path(one, wrong) for one in _texts("folder", table.get("folder", []), wrong)]
+        folders = tuple(dict.fromkeys([*named, *map(self._resolve, named)]))
         cache_reads = table.get("cache_reads", False)
         if not isinstance(cache_reads, bool) or (cache_reads and measure != "tokens"):
             raise wrong("cache_reads", "cache_reads is true or false, and needs tokens")
@@ -355,7 +361,7 @@ class _Reader:
         path = self._home + text[1:] if text == "~" or text.startswith("~/") else text
         if not path.startswith("/") or "\0" in path:
             raise wrong("folder", f"folder '{text[:80]}' must begin with / or ~")
-        return path.rstrip("/") or "/"
+        return normpath("/" + path.lstrip("/"))
 
 
 Wrong = Callable[..., InvalidOptions]

@@ -163,3 +163,11 @@ def test_read_budget_of_a_good_file_has_everything_in_it() -> None:
     (limit,) = read_budget(text, "/home/u")
     folders = ("/home/u/src", "/srv")
     assert limit == Limit("night", "time", 5400.0, ("folder", "day"), Action.STOP, 1800.0, (), folders)
+
+
+def test_folder_of_a_limit_is_also_where_a_link_leads() -> None:
+    (limit,) = read_budget('[[limit]]\nturns = 1\nfolder = "~//a/../link/"', "/home/u", lambda _: "/disk/src")
+    assert limit.folders == ("/home/u/link", "/disk/src")
+    assert limit.takes(live("a", "/disk/src/shop"))
+    assert limit.takes(live("b", "/home/u/link"))
+    assert not limit.takes(live("c", "/home/u/a"))

@@ -68,7 +68,7 @@ def load_budget(path: Path) -> tuple[Limit, ...]:
     """Return the limits; none without a file. Raises `InvalidOptions` that names the file and the line."""
     try:
         text = read_own(path).decode()
-        return read_budget(text, os.path.expanduser("~"))
+        return read_budget(text, os.path.expanduser("~"), os.path.realpath)
     except FileNotFoundError:
         return ()
     except OSError as error:
