@@ -151,24 +151,36 @@ def _make(name: str, cwd: Path, branch: str, config: Config) -> tuple[Worktree, 
         raise InvalidOptions(f"--worktree needs a git repository: {cwd}: {error}") from None
     git.settings = without_filters(git, keep_own=True)
     entries = _list(git)
-    main = entries[0].path
-    path = _place(name, main, config)
-    new, branch = not branch, branch or name
-    start, options = _start_point(git, branch, entries, new=new)
     common = os.path.realpath(
         os.path.join(cwd, git.run("rev-parse", "--git-common-dir")[0].removesuffix("\n"))
     )
+    main = _main_folder(git, top, common, entries[0].path)
+    path = _place(name, main, config)
+    new, branch = not branch, branch or name
+    start, options = _start_point(git, branch, entries, new=new)
     try:
         git.run("worktree", "add", *options, "--", path, start)
         inside = Git(path, git.deadline, git.settings)
         own = os.path.realpath(inside.run("rev-parse", "--absolute-git-dir")[0].removesuffix("\n"))
         commit = inside.run("rev-parse", "HEAD")[0].strip()
-    except GitFailed:
+    except (GitFailed, KeyboardInterrupt):
         _undo(git, path, branch if options else None, start)
         raise
     made = Worktree(path, main, common, own, branch, commit, bool(options), config.worktree_setup or "")
     below = os.path.join(path, os.path.relpath(os.path.realpath(cwd), os.path.realpath(top)))
     return made, os.path.normpath(below) if os.path.isdir(below) else path
+
+
+def _main_folder(git: Git, top: str, common: str, listed: str) -> str:
+    """Return the folder of the main worktree. Where the git folder is not in it, as that of a submodule, git
+    lists the git folder instead.
+    """
+    if not _same(listed, common):
+        return listed
+    if _same(git.run("rev-parse", "--absolute-git-dir")[0].removesuffix("\n"), common):
+        return top
+    named = git.line("config", "core.worktree")
+    return os.path.normpath(os.path.join(common, named)) if named else listed
 
 
 def _place(name: str, main: str, config: Config) -> str:
