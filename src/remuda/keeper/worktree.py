@@ -263,7 +263,9 @@ def find_losses(made: Worktree, own_name: str, folder: Path, disposable: str) ->
     `disposable` has the names of ignored files that do not count. `own_name` is its session.
     """
     try:
-        entry = next((one for one in _list(_repository(made.common)) if _same(one.path, made.path)), None)
+        entry = _find(made)
+        if entry is None and not os.path.lexists(made.path) and not os.path.lexists(made.git_folder):
+            return []  # removed before: by git, or by a removal that was killed before its end
         if entry is None:
             return [f"git does not list it as a worktree of {made.repository}"]
         if entry.locked is not None:
@@ -283,6 +285,11 @@ def find_losses(made: Worktree, own_name: str, folder: Path, disposable: str) ->
         ]
     except (GitFailed, OSError) as error:
         return [f"it cannot be checked: {error}"]
+
+
+def _find(made: Worktree) -> _Entry | None:
+    """Return the worktree as git lists it; None if it does not."""
+    return next((one for one in _list(_repository(made.common)) if _same(one.path, made.path)), None)
 
 
 def _same(one: str, other: str) -> bool:
@@ -395,7 +402,9 @@ def remove_worktree(made: Worktree, own_name: str, folder: Path, disposable: str
     check_removable(made, own_name, folder, disposable)
     git = _repository(made.common, _CHECKOUT)
     try:
-        git.run("worktree", "remove", "--", made.path)
+        if _find(made) is not None:
+            git.run("worktree", "remove", "--", made.path)
+        elsewhere = [one.path for one in _list(git) if one.branch == made.branch]
     except GitFailed as error:
         raise NotSafe(f"git did not remove the worktree {made.path}: {error}") from None
     with contextlib.suppress(OSError):  # not empty, or not ours
@@ -403,7 +412,7 @@ def remove_worktree(made: Worktree, own_name: str, folder: Path, disposable: str
             os.rmdir(os.path.dirname(made.path))
     ref = f"refs/heads/{made.branch}"
     unused = made.made_branch and len(_read(os.path.join(made.common, "logs", ref)).splitlines()) == 1
-    if unused and _succeeds(git, "update-ref", "-d", ref, made.commit):
+    if unused and not elsewhere and _succeeds(git, "update-ref", "-d", ref, made.commit):
         return f"branch '{made.branch}' had no commits of its own and is gone too"
     return f"branch '{made.branch}' stays"
 
