@@ -158,6 +158,15 @@ def test_start_that_is_interrupted_leaves_no_branch(repo: Repo) -> None:
     assert not repo.tree("fix").exists()
 
 
+def test_repository_whose_git_looks_at_another_folder_is_refused(repo: Repo) -> None:
+    repo.git("config", "extensions.worktreeConfig", "true")
+    repo.git("config", "core.worktree", str(repo.path))
+    refused = repo.remuda("start", "fix", "--worktree", *WAIT, code=BAD).err
+    assert "core.worktree in" in refused
+    assert repo.branches() == ["main"]
+    assert not repo.tree("fix").exists()
+
+
 def test_worktree_of_a_submodule_is_next_to_its_working_folder(repo: Repo) -> None:
     remuda = repo.remuda
     outer = remuda.home / "outer"
@@ -333,6 +342,12 @@ def _other_session(repo: Repo, tree: Path) -> None:
     repo.remuda.start("other", "--cwd", str(tree / "src"), *WAIT)
 
 
+def _look_away(repo: Repo, tree: Path) -> None:
+    (tree / "k.secret").write_text("x")
+    repo.git("config", "extensions.worktreeConfig", "true")
+    repo.git("config", "--worktree", "core.worktree", str(repo.path), at=tree)
+
+
 LOSSES: dict[str, tuple[str, Lose]] = {
     "changed": ("changed files: src/a.txt", lambda _, tree: (tree / "src" / "a.txt").write_text("x")),
     "new": ("new files: n", lambda _, tree: (tree / "n").write_text("x")),
@@ -349,6 +364,7 @@ LOSSES: dict[str, tuple[str, Lose]] = {
     "ref": ("refs of this worktree alone", _own_ref),
     "session": ("session 'other' runs there", _other_session),
     "unreadable": ("cannot be checked", lambda _, tree: (tree / ".git").write_text("garbage")),
+    "away": ("git looks at another folder there", _look_away),
     "moved": ("git does not list it", lambda repo, tree: repo.git("worktree", "move", str(tree), f"{tree}2")),
 }
 

@@ -163,6 +163,8 @@ def _make(name: str, cwd: Path, branch: str, config: Config) -> tuple[Worktree, 
         inside = Git(path, git.deadline, git.settings)
         own = os.path.realpath(inside.run("rev-parse", "--absolute-git-dir")[0].removesuffix("\n"))
         commit = inside.run("rev-parse", "HEAD")[0].strip()
+        if not _is_whole(inside, path):
+            raise GitFailed(f"core.worktree in {common}/config names another folder; unset it")
     except (GitFailed, KeyboardInterrupt):
         _undo(git, path, branch if options else None, start)
         raise
@@ -273,6 +275,8 @@ def find_losses(made: Worktree, own_name: str, folder: Path, disposable: str) ->
         inside = Git(made.path, time.monotonic() + _QUICK)
         if not _same(inside.run("rev-parse", "--absolute-git-dir")[0].removesuffix("\n"), made.git_folder):
             return ["its .git belongs to another repository"]
+        if not _is_whole(inside, made.path):
+            return ["git looks at another folder there (core.worktree)"]
         inside.settings = without_filters(inside, keep_own=True) | {"core.ignoreStat": "false"}
         return [
             *_files(inside, disposable.split()),
@@ -290,6 +294,11 @@ def find_losses(made: Worktree, own_name: str, folder: Path, disposable: str) ->
 def _find(made: Worktree) -> _Entry | None:
     """Return the worktree as git lists it; None if it does not."""
     return next((one for one in _list(_repository(made.common)) if _same(one.path, made.path)), None)
+
+
+def _is_whole(git: Git, path: str) -> bool:
+    """Whether git in that worktree looks at the worktree itself. core.worktree can name any other folder."""
+    return _same(git.run("rev-parse", "--show-toplevel")[0].removesuffix("\n"), path)
 
 
 def _same(one: str, other: str) -> bool:
