@@ -164,10 +164,10 @@ def _accounts(
         for row in rows:
             parts.setdefault((None, row.folder), [])
     for (session_id, folder), own in parts.items():
-        names = (session_id and f"session={session_id}", by_folder and f"folder={folder}")
-        # What was allowed holds for this amount alone: an edited limit is another one.
+        # With the amount: what was allowed ends when that is edited.
         amount = f"{limit.measure}={limit.most}"
-        key = "|".join([limit.name, amount, *filter(None, names), *([f"day={day}"] if daily else [])])
+        names = (amount, session_id and f"session={session_id}", by_folder and f"folder={folder}")
+        key = "|".join([limit.name, *(one for one in names if one), *([f"day={day}"] if daily else [])])
         mine = [
             row
             for row in rows
@@ -343,7 +343,9 @@ class _Reader:
         (action,) = _words("action", table.get("action", "pause"), tuple(Action), wrong, most=1)
         step = _amount(measure, "step", table["step"], wrong) if "step" in table else most
         if step < most * _LEAST_STEP:
-            raise wrong("step", f"step {step:g} is too small for {most:g}", "leave it out, or write a larger one")
+            raise wrong(
+                "step", f"step {step:g} is too small for {most:g}", "leave it out, or write a larger one"
+            )
         sessions = _texts("session", table.get("session", []), wrong)
         if sessions and "session" not in per:
             raise wrong("session", 'session needs per = "session"')

@@ -85,7 +85,9 @@ def _fits(value: object, annotation: str) -> bool:
         return kind != annotation
     if kind == "list[str]":
         return isinstance(value, list) and all(isinstance(one, str) for one in value)
-    return kind not in _TYPES or (isinstance(value, _TYPES[kind]) and isinstance(value, bool) == (kind == "bool"))
+    return kind not in _TYPES or (
+        isinstance(value, _TYPES[kind]) and isinstance(value, bool) == (kind == "bool")
+    )
 
 
 _TYPES: dict[str, Any] = {

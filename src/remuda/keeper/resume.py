@@ -248,7 +248,7 @@ class Restarter:
             return Resumed(record, Outcome.FAILED, error)
 
     def _bring_back(self, record: SessionRecord, paths: SessionPaths) -> bool:
-        """Start it, as `bring_back` does. An agent that outlived its keeper is ended first: it has lost its terminal."""
+        """Do as `bring_back`. An agent that outlived its keeper is ended first: it has lost its terminal."""
         try:
             return bring_back(record, self._folder, self._config, unless_killed=True)
         except SessionExists:

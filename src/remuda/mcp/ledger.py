@@ -82,7 +82,9 @@ def only_one(check: Callable[[], None], timeout: float = _START_TIMEOUT) -> Iter
         while not try_lock(fd):
             check()
             if time.monotonic() > deadline:
-                raise NotSafe(f"another agent has been starting a session for {timeout:g} s", hint="try later")
+                raise NotSafe(
+                    f"another agent has been starting a session for {timeout:g} s", hint="try later"
+                )
             time.sleep(_LOCK_INTERVAL)
         yield
     finally:

@@ -80,7 +80,7 @@ class Reach:
         return [one for one in records if one is not None and root in chain_of(one)]
 
     def spend_message(self) -> None:
-        """Count a message that is sent next. Raises `PermissionRefused` if the limits leave no room for it."""
+        """Count a message that is sent next. Raises `PermissionRefused` if the limits leave no room."""
         limits = self.limits()
         tokens = self.output_tokens() if limits.max_output_tokens else None
         why = why_not_spend(limits, 0, tokens) or why_not_spend(

@@ -85,7 +85,9 @@ def test_accounts_per_folder_and_day_add_up_and_a_raise_counts_for_its_own_key()
     assert (again.allowed, again.is_over) == (25, False)
 
 
-@pytest.mark.parametrize("edited", [Limit("l", "output_tokens", 5.0, ("day",)), Limit("l", "cost", 15.0, ("day",))])
+@pytest.mark.parametrize(
+    "edited", [Limit("l", "output_tokens", 5.0, ("day",)), Limit("l", "cost", 15.0, ("day",))]
+)
 def test_raise_ends_when_the_amount_of_the_limit_is_edited(edited: Limit) -> None:
     usage = Usage(today=[row("id-a")])
     (before,) = accounts(Limit("l", "output_tokens", 15.0, ("day",)), [live("a")], usage)
@@ -132,7 +134,11 @@ def test_session_without_a_folder_holds_no_other() -> None:
         ("[[limit]]\ncost = nan", "line 2: cost must be a number above 0, not nan", ""),
         ("[[limit]]\ncost = -1", "line 2: cost must be a number above 0, not -1", ""),
         (f"[[limit]]\noutput_tokens = 1{'0' * 400}", "line 2: output_tokens must be a number above 0", ""),
-        ("[[limit]]\ncost = 20.0\nstep = 1e-320", "line 3: step 9.99989e-321 is too small for 20", "leave it"),
+        (
+            "[[limit]]\ncost = 20.0\nstep = 1e-320",
+            "line 3: step 9.99989e-321 is too small for 20",
+            "leave it",
+        ),
         ('[[limit]]\ntime = "2 hours"', "line 2: time is '2 hours'", "2h30m"),
         ('[[limit]]\nturns = 1\nfolder = "src"', "line 3: folder 'src' must begin with / or ~", ""),
         ('[[limit]]\nturns = 1\nper = "day"\nsession = "a"', 'line 4: session needs per = "session"', ""),

@@ -61,7 +61,11 @@ def test_date_in_the_future_counts_as_now() -> None:
 
 
 def test_number_that_no_message_can_have_is_unknown_and_spoils_no_sum(tmp_path: Path) -> None:
-    reports = [used("a", output=1 << 62, cost=1e308), used("b", output=1 << 62, cost=1e308), used("c", cost=2.0)]
+    reports = [
+        used("a", output=1 << 62, cost=1e308),
+        used("b", output=1 << 62, cost=1e308),
+        used("c", cost=2.0),
+    ]
     rows_of(tmp_path, ("s", [*reports, used("d", output=10**30)]))
     (row,) = figures.Figures(tmp_path / "boss.db").usage_sums(0.0)
     assert (row.messages, row.output, row.cost) == (4, 7, 2.0)
