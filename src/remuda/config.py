@@ -225,6 +225,8 @@ def _checked(key: str, value: object, where: str) -> object:
     default, most = KEYS[key].default, KEYS[key].metadata["most"]
     kind = str if default is None else type(default)
     right = type(value) is kind or (kind is float and type(value) is int)
+    if isinstance(value, str) and "\0" in value:  # neither a path nor an argument can hold it
+        right = False
     if not right or (isinstance(value, (int, float)) and not 0 <= value < math.inf):
         raise InvalidOptions(f"{where}{key} cannot be {_shown(value)}")
     if isinstance(value, (int, float)) and value > most:

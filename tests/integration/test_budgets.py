@@ -201,3 +201,16 @@ def test_typo_in_the_file_names_the_line_and_the_word_and_keeps_the_last_limits(
     work.held("budget 'turns per session'")
     assert "puase" in bench.remuda("budget").err
     assert json.loads(bench.remuda("budget", "--json").out)["limits"][0]["over"]
+
+
+def test_pause_whose_file_is_removed_is_written_again(bench: Bench) -> None:
+    bench.limit("output_tokens = 5")
+    work = bench.keep("work")
+    assert work.send("one").stage == "acked"
+    bench.paused("work")
+    holds = bench.remuda.home / "budget" / "holds.json"
+    before = holds.read_bytes()
+
+    holds.unlink()
+    until(holds.exists, "the file of pauses")
+    assert holds.read_bytes() == before

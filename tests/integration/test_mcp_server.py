@@ -153,6 +153,25 @@ def test_garbage_gets_an_error_and_does_not_end_the_server(bench: AgentBench) ->
     assert code == 0
 
 
+def test_error_that_names_a_path_which_is_not_utf8_does_not_end_the_server(bench: AgentBench) -> None:
+    folder = Path(os.fsdecode(bytes(bench.project) + b"/caf\xe9"))
+    folder.mkdir()
+    client = RawClient(folder)
+    try:
+        client.ask(1, "initialize", **HELLO)
+        client.read()
+        client.send(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}\n')
+        client.ask(2, "tools/call", name="start", arguments={"agent": "demo", "cwd": ".."})
+        refused = client.read()["result"]
+        assert refused["isError"]
+        assert "caf\N{REPLACEMENT CHARACTER}" in refused["content"][0]["text"]
+        client.ask(3, "ping")
+        assert client.read()["id"] == 3
+    finally:
+        code = client.close()
+    assert code == 0
+
+
 def test_tokens_rights_and_ledger_are_shown_and_a_mistake_is_an_error(remuda: Commands) -> None:
     assert "max_depth = 2" in remuda("mcp", "check").out
     assert len(remuda("mcp", "token", "ci").out.strip()) > 30
@@ -163,6 +182,8 @@ def test_tokens_rights_and_ledger_are_shown_and_a_mistake_is_an_error(remuda: Co
     (remuda.home / ".config" / "remuda").mkdir(parents=True)
     (remuda.home / ".config" / "remuda" / "mcp.toml").write_text("max_dept = 1")
     assert "unknown key 'max_dept'" in remuda.refused("mcp", "check", code=2)
+    (remuda.home / ".config" / "remuda" / "mcp.toml").write_text("max_sessions = 0")
+    assert "max_sessions = 0" in remuda("mcp", "check").out
 
 
 def test_setup_writes_the_agents_own_configuration_and_removes_it_to_the_byte(remuda: Commands) -> None:

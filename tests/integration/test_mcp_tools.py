@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Timer
@@ -10,9 +11,12 @@ from threading import Timer
 import pytest
 
 from remuda import Session
+from remuda.config import load_config
 from remuda.errors import RemudaError
 from remuda.inbox.receipts import trace
+from remuda.keeper.compose import compose
 from remuda.keeper.record import SessionRecord
+from remuda.keeper.start import start_session
 from remuda.mcp.caller import find_caller
 from remuda.mcp.ledger import read_ledger
 from remuda.paths import SessionPaths, sessions_folder
@@ -20,7 +24,7 @@ from remuda.turns.holds import holds_file, save_holds
 from support.boss import RunningBoss
 from support.heimdall_client import PATIENCE
 from support.keeper import until
-from support.mcp_agents import AgentBench, bench_in
+from support.mcp_agents import Agent, AgentBench, bench_in
 
 KEPT = "remuda.boss.evidence.kept:Kept"
 
@@ -310,3 +314,62 @@ def test_request_to_the_pool_is_refused_while_a_budget_of_its_folder_or_day_is_u
     save_holds(holds_file(), [over])
     refused = ci.refused("run", prompt="hello")
     assert (refused.code, refused.message) == ("PERMISSION_REFUSED", over["reason"])
+
+
+def test_messages_that_are_sent_at_once_are_not_more_than_the_limit(bench: AgentBench) -> None:
+    bench.write("mcp.toml", "max_messages = 3\n")
+    ci = bench.outside("ci")
+    name = ci.start("a")
+
+    async def flood() -> list[object]:
+        calls = [ci.tools.call("send", {"session": name, "text": f"number {one}"}) for one in range(25)]
+        return list(await asyncio.gather(*calls, return_exceptions=True))
+
+    results = asyncio.run(flood())
+    assert sum(isinstance(one, dict) for one in results) == 3
+    assert {one.code for one in results if isinstance(one, RemudaError)} == {"PERMISSION_REFUSED"}
+    assert ci.call("whoami")["used"]["messages"] == 3
+
+
+def test_prompt_that_cannot_be_sent_starts_nothing(bench: AgentBench) -> None:
+    ci = bench.outside("ci")
+
+    for prompt in ("a\0b", "\N{GRINNING FACE}" * (1 << 20)):
+        assert ci.refused("start", name="a", agent="demo", prompt=prompt).code == "INPUT_ERROR"
+    assert Session.list() == []
+    assert ci.call("whoami")["used"]["messages"] == 0
+
+
+def test_agent_that_replied_waits_for_the_answer_and_does_not_see_the_screen(bench: AgentBench) -> None:
+    bench.user_session("lead")
+    lead = bench.agent_in("lead")
+    child = bench.agent_in(lead.start("a"))
+    asked = lead.call("send", session="lead.a", text="which one?")["message"]
+    lead.waits("lead.a", asked)
+
+    replied = child.call("send", in_reply_to=asked, text="SLOW 600 words")
+    early = child.call("wait", session="lead", message=replied["message"], timeout=0.1)
+    assert not early["ended"]
+    assert "progress" not in early
+    assert "progress" in lead.call("wait", session="lead.a", message=_waiting(lead), timeout=0.1)
+
+
+def _waiting(agent: Agent) -> str:
+    return str(agent.call("send", session="lead.a", text="SLOW 600 words")["message"])
+
+
+def test_kill_ends_the_session_before_those_that_it_started(bench: AgentBench, tmp_path: Path) -> None:
+    ci = bench.outside("ci")
+    child = bench.agent_in(ci.start("a"))
+    record = SessionRecord.load(SessionPaths(sessions_folder(), "ci.a").record)
+    assert record is not None
+    ready, seen = tmp_path / "ready", tmp_path / "seen"
+    look = f"kill -0 {record.child_pid} && echo runs > {seen} || echo ended > {seen}; exit"
+    script = f"trap '{look}' HUP TERM; touch {ready}; while :; do sleep 0.1; done"
+    said = {"cwd": str(bench.project), "started_by": child.caller.id, "depth": 2}
+    config = load_config(None, bench.project, os.environ)
+    start_session(compose("ci.a.b", ("sh", "-c", script), sessions_folder(), said, config).spec)
+    until(ready.exists, "the trap")
+
+    assert ci.call("kill", session="ci.a")["also_killed"] == ["ci.a.b"]
+    assert seen.read_text() == "ended\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -170,6 +171,22 @@ def test_resume_all_brings_back_in_order_what_is_wanted_and_names_the_rest(remud
     until(lambda: count(other) == count(secret) == 2, "the second runs")
     remuda("kill", "--all", "--yes")
     assert "no session to bring back" in remuda("resume", "--all").out
+
+
+def test_resume_all_says_that_an_agent_ended_before_it_was_ready(remuda: Commands) -> None:
+    remuda.may_complain = True
+    remuda.start("w", "--agent", "demo", "--restart", "on-crash")
+    keeper = remuda.keeper("w")
+    keeper.signal(signal.SIGKILL)
+    assert keeper.ended()
+    keeper.close()
+    path = remuda.sessions / "w.json"
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({**document, "argv": [sys.executable, "-c", "raise SystemExit(3)"]}))
+    done = remuda("resume", "--all", code=EXIT_CODES["SESSION_DEAD"])
+    assert "w: it ended before it was ready" in done.err
+    assert "resumed" not in done.out
+    remuda("kill", "w")
 
 
 def test_bad_input_of_resume_and_restart_is_named(remuda: Commands) -> None:

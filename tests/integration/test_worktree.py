@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +16,8 @@ from remuda import Session
 from remuda.errors import EXIT_CODES, InvalidOptions, NotSafe
 from remuda.keeper.worktree import Worktree, find_losses, remove_worktree
 from support.boss_whole import CommandedBoss
-from support.commands import Commands
+from support.commands import COMMAND, Commands
+from support.heimdall_client import PATIENCE
 from support.keeper import until
 
 USAGE, BAD, REFUSED = (EXIT_CODES[name] for name in ("INVALID_OPTIONS", "INVALID_INPUT", "REFUSED"))
@@ -121,6 +123,64 @@ def test_worktree_without_work_takes_its_branch_with_it(repo: Repo) -> None:
     assert repo.branches() == ["main"]
     assert repo.start("idle").is_dir()  # so that the name can be used again
     repo.remuda("kill", "idle", "--remove-worktree")
+
+
+def test_branch_that_is_checked_out_elsewhere_stays(repo: Repo) -> None:
+    tree = repo.start("fix")
+    repo.git("checkout", "-q", "-b", "other", at=tree)
+    repo.git("checkout", "-q", "fix")
+    assert "branch 'fix' stays" in repo.remuda("kill", "fix", "--remove-worktree").out
+    assert repo.git("log", "--format=%s").strip() == "begin"
+
+
+def test_removal_that_was_killed_before_its_end_is_finished_by_the_next(repo: Repo) -> None:
+    tree = repo.start("fix")
+    repo.remuda("kill", "fix")
+    repo.git("worktree", "remove", str(tree))
+    assert "'fix' had no commits" in repo.remuda("kill", "fix", "--remove-worktree").out
+    assert repo.branches() == ["main"]
+    assert repo.start("fix").is_dir()
+    repo.remuda("kill", "fix", "--remove-worktree")
+
+
+def test_start_that_is_interrupted_leaves_no_branch(repo: Repo) -> None:
+    remuda, begun = repo.remuda, repo.remuda.home / "begun"
+    (remuda.home / ".gitconfig").write_text(f'[filter "slow"]\n\tsmudge = touch {begun}; sleep 600\n')
+    (repo.path / ".gitattributes").write_text("slow.txt filter=slow\n")
+    (repo.path / "slow.txt").write_text("x")
+    repo.commit(repo.path, "a filter")
+    command = [*COMMAND, "start", "fix", "--worktree", "--detach", *WAIT]
+    start = subprocess.Popen(command, cwd=repo.path, env=remuda.env, start_new_session=True)
+    until(begun.exists, "the checkout")
+    os.killpg(start.pid, signal.SIGINT)  # as Ctrl-C does
+    assert start.wait(PATIENCE) == 130
+    assert repo.branches() == ["main"]
+    assert not repo.tree("fix").exists()
+
+
+def test_repository_whose_git_looks_at_another_folder_is_refused(repo: Repo) -> None:
+    repo.git("config", "extensions.worktreeConfig", "true")
+    repo.git("config", "core.worktree", str(repo.path))
+    refused = repo.remuda("start", "fix", "--worktree", *WAIT, code=BAD).err
+    assert "core.worktree in" in refused
+    assert repo.branches() == ["main"]
+    assert not repo.tree("fix").exists()
+
+
+def test_worktree_of_a_submodule_is_next_to_its_working_folder(repo: Repo) -> None:
+    remuda = repo.remuda
+    outer = remuda.home / "outer"
+    repo.git("init", "-q", "-b", "main", str(outer))
+    repo.git("submodule", "-q", "add", str(repo.path), "mod", at=outer)
+    configure(remuda, """worktree_setup = 'echo "$REMUDA_REPOSITORY" > where'""")
+    remuda.cwd = outer / "mod"
+    remuda.start("a", "--worktree", *WAIT)
+    tree = outer / "mod.worktrees" / "a"
+    until((tree / "where").exists, "the set-up command")
+    until(lambda: (tree / "where").read_text() == f"{outer / 'mod'}\n", "the folder of the submodule")
+    remuda.cwd = tree  # from a worktree of it, too
+    remuda.start("b", "--worktree", *WAIT)
+    assert (outer / "mod.worktrees" / "b" / "src" / "a.txt").exists()
 
 
 def test_branches_are_made_checked_out_and_refused(repo: Repo) -> None:
@@ -282,6 +342,12 @@ def _other_session(repo: Repo, tree: Path) -> None:
     repo.remuda.start("other", "--cwd", str(tree / "src"), *WAIT)
 
 
+def _look_away(repo: Repo, tree: Path) -> None:
+    (tree / "k.secret").write_text("x")
+    repo.git("config", "extensions.worktreeConfig", "true")
+    repo.git("config", "--worktree", "core.worktree", str(repo.path), at=tree)
+
+
 LOSSES: dict[str, tuple[str, Lose]] = {
     "changed": ("changed files: src/a.txt", lambda _, tree: (tree / "src" / "a.txt").write_text("x")),
     "new": ("new files: n", lambda _, tree: (tree / "n").write_text("x")),
@@ -298,7 +364,8 @@ LOSSES: dict[str, tuple[str, Lose]] = {
     "ref": ("refs of this worktree alone", _own_ref),
     "session": ("session 'other' runs there", _other_session),
     "unreadable": ("cannot be checked", lambda _, tree: (tree / ".git").write_text("garbage")),
-    "gone": ("git does not list it", lambda repo, tree: repo.git("worktree", "remove", str(tree))),
+    "away": ("git looks at another folder there", _look_away),
+    "moved": ("git does not list it", lambda repo, tree: repo.git("worktree", "move", str(tree), f"{tree}2")),
 }
 
 

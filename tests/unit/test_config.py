@@ -197,6 +197,7 @@ def test_parse_classifier_as_a_word_and_as_an_empty_table_mean_the_same() -> Non
         ({"kill_process_group": 1}, "kill_process_group"),
         ({"status_bar": "yes"}, "status_bar"),
         ({"kill_grace": float("nan")}, "kill_grace"),
+        ({"worktree_setup": "a\0b"}, "worktree_setup"),
         ({"kill_grace": float("inf")}, "kill_grace"),
         ({"kill_grace": -0.5}, "kill_grace"),
         ({"detach_key": 256}, "detach_key"),

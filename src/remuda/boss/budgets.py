@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from os.path import normpath
 from typing import Any
 
 from remuda.duration import as_seconds, show_duration
@@ -35,6 +36,8 @@ MEASURES = ("output_tokens", "tokens", "cost", "turns", "time")
 PERIODS = ("session", "folder", "day")
 _KEYS = ("name", "per", "session", "folder", "action", "step", "cache_reads", *MEASURES)
 _MOST = 1e15
+_LEAST_STEP = 1e-6
+"""As a part of the amount. A sum with less may not be a greater number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +164,9 @@ def _accounts(
         for row in rows:
             parts.setdefault((None, row.folder), [])
     for (session_id, folder), own in parts.items():
-        names = (session_id and f"session={session_id}", by_folder and f"folder={folder}")
+        # With the amount: what was allowed ends when that is edited.
+        amount = f"{limit.measure}={limit.most}"
+        names = (amount, session_id and f"session={session_id}", by_folder and f"folder={folder}")
         key = "|".join([limit.name, *(one for one in names if one), *([f"day={day}"] if daily else [])])
         mine = [
             row
@@ -270,13 +275,16 @@ def hold_entries(
 # ── the file ──
 
 
-def read_budget(text: str, home: str) -> tuple[BudgetLimit, ...]:
-    """Raises `InvalidOptions` with the line, what is wrong and the right word. `home` is what ~ means."""
+def read_budget(text: str, home: str, resolve: Callable[[str], str] = normpath) -> tuple[BudgetLimit, ...]:
+    """Raises `InvalidOptions` with the line, what is wrong and the right word. `home` is what ~ means.
+
+    `resolve` follows symbolic links: most agents report the folder that a link leads to.
+    """
     try:
         document = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidOptions(f"not TOML: {error}") from None
-    reader = _Reader(text, home)
+    reader = _Reader(text, home, resolve)
     for key in document:
         if key != "limit":
             hint = did_you_mean(key, ["limit"]) or "it has [[limit]] tables"
@@ -295,9 +303,10 @@ def read_budget(text: str, home: str) -> tuple[BudgetLimit, ...]:
 
 
 class _Reader:
-    def __init__(self, text: str, home: str) -> None:
+    def __init__(self, text: str, home: str, resolve: Callable[[str], str]) -> None:
         self._lines = text.splitlines()
         self._home = home
+        self._resolve = resolve
 
     def line(self, table: int, key: str) -> str:
         """Return `line 3: ` of a key in a table; 0 is the top. Empty if it is written in another way."""
@@ -333,10 +342,15 @@ class _Reader:
         per = _words("per", table.get("per", "session"), PERIODS, wrong)
         (action,) = _words("action", table.get("action", "pause"), tuple(BudgetAction), wrong, most=1)
         step = _amount(measure, "step", table["step"], wrong) if "step" in table else most
+        if step < most * _LEAST_STEP:
+            raise wrong(
+                "step", f"step {step:g} is too small for {most:g}", "leave it out, or write a larger one"
+            )
         sessions = _texts("session", table.get("session", []), wrong)
         if sessions and "session" not in per:
             raise wrong("session", 'session needs per = "session"')
-        folders = tuple(self._path(one, wrong) for one in _texts("folder", table.get("folder", []), wrong))
+        named = [self._path(one, wrong) for one in _texts("folder", table.get("folder", []), wrong)]
+        folders = tuple(dict.fromkeys([*named, *map(self._resolve, named)]))
         cache_reads = table.get("cache_reads", False)
         if not isinstance(cache_reads, bool) or (cache_reads and measure != "tokens"):
             raise wrong("cache_reads", "cache_reads is true or false, and needs tokens")
@@ -351,7 +365,7 @@ class _Reader:
         path = self._home + text[1:] if text == "~" or text.startswith("~/") else text
         if not path.startswith("/") or "\0" in path:
             raise wrong("folder", f"folder '{text[:80]}' must begin with / or ~")
-        return path.rstrip("/") or "/"
+        return normpath("/" + path.lstrip("/"))
 
 
 Wrong = Callable[..., InvalidOptions]
@@ -367,7 +381,7 @@ def _amount(measure: str, key: str, value: object, wrong: Wrong) -> float:
             raise wrong(key, f"{key} must be more than 0")
         return seconds
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not 0 < float(value) <= _MOST:  # type: ignore[arg-type]
+    if not is_number or not 0 < value <= _MOST:  # type: ignore[operator]
         raise wrong(key, f"{key} must be a number above 0, not {value!r:.40}")
     if measure != "cost" and not isinstance(value, int):
         raise wrong(key, f"{key} must be an integer, not {value!r:.40}")

@@ -18,6 +18,8 @@ from .records.figures import HOUR, UsageDelta, UsageKey
 
 _REMEMBERED = 32
 _LONGEST = 200
+_MOST_TOKENS = 1 << 40
+_MOST_COST = 1e9
 Counted = tuple[UsageKey, Tokens, float | None]
 
 
@@ -94,6 +96,7 @@ def count(
         if isinstance(one, TurnBegun):
             account.turn = one.id[:_LONGEST]
             continue
+        one = _credible(one)
         before = account.recent.pop(one.id, None)
         key = before[0] if before else _key(account, one, at)
         account.recent[one.id] = (key, one.tokens, one.cost)
@@ -102,6 +105,15 @@ def count(
         if (delta := _delta(key, one, before, owner, at)) is not None:
             deltas.append(delta)
     return deltas
+
+
+def _credible(usage: MessageUsage) -> MessageUsage:
+    """Return it without numbers that no message can have: their sum is none that the database can hold."""
+    counts = (usage.tokens.input, usage.tokens.output, usage.tokens.cache_read, usage.tokens.cache_write)
+    if all(one is None or 0 <= one < _MOST_TOKENS for one in counts) and (usage.cost or 0.0) < _MOST_COST:
+        return usage
+    kept = [one if one is not None and 0 <= one < _MOST_TOKENS else None for one in counts]
+    return replace(usage, tokens=Tokens(*kept), cost=usage.cost if (usage.cost or 0.0) < _MOST_COST else None)
 
 
 def _key(account: FileAccount, usage: MessageUsage, at: float) -> UsageKey:

@@ -79,7 +79,7 @@ def check(as_json: bool) -> None:
         return
     echo(f"{short_path(str(path))}: {'valid' if path.exists() else 'not found; these are the defaults'}")
     for name, value in asdict(rights.limits).items():
-        if value:
+        if value or name in ("max_depth", "max_sessions", "max_messages"):  # 0 allows none
             echo(f"  {name} = {', '.join(value) if isinstance(value, tuple) else value}")
     for grant in rights.grants:
         reach = f" reaches {', '.join(grant.reach)} ({', '.join(grant.may)})" if grant.reach else ""

@@ -65,16 +65,40 @@ class SessionRecord:
 
     @classmethod
     def load(cls, path: Path) -> SessionRecord | None:
-        """Return the record; None if it is missing or cannot be read."""
+        """Return the record; None if it is missing, cannot be read, or holds what no keeper wrote."""
         try:
             document = parse_json(durable.read_regular(path), keep_surrogates=True)
             fields = {key: document[key] for key in cls.__match_args__ if key in document}
+            # One with a list for a name would end whatever looks at all sessions, such as the boss.
+            if not all(_fits(one, str(cls.__annotations__[key])) for key, one in fields.items()):
+                return None
             return cls(**fields)
         except (OSError, ValueError, TypeError):
             return None
 
     def ended(self, at: float, code: int, reason: str, *, came_up: bool) -> SessionRecord:
         return replaced(self, ended_at=at, exit_code=code, end_reason=reason, came_up=came_up)
+
+
+def _fits(value: object, annotation: str) -> bool:
+    """Whether a value of JSON is of that type."""
+    kind = annotation.removesuffix(" | None")
+    if value is None:
+        return kind != annotation
+    if kind == "list[str]":
+        return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return kind not in _TYPES or (
+        isinstance(value, _TYPES[kind]) and isinstance(value, bool) == (kind == "bool")
+    )
+
+
+_TYPES: dict[str, Any] = {
+    "str": str,
+    "int": int,
+    "float": (int, float),
+    "bool": bool,
+    "dict[str, Any]": dict,
+}
 
 
 def remove_traces(paths: SessionPaths) -> None:

@@ -111,8 +111,8 @@ def _without(tries: dict[str, Tries], name: str) -> dict[str, Tries]:
 # ── one session ──
 
 
-def bring_back(record: SessionRecord, folder: Path, config: Config, *, unless_killed: bool = False) -> None:
-    """Start an ended session with its conversation, and return when its agent has come up or died.
+def bring_back(record: SessionRecord, folder: Path, config: Config, *, unless_killed: bool = False) -> bool:
+    """Start an ended session with its conversation. Return whether its agent has come up; False if it died.
 
     Raises why it cannot be started; with `unless_killed` `SessionDead` if a user has ended it by now. Values
     of `--env` are not saved: a session that had some is refused.
@@ -127,7 +127,7 @@ def bring_back(record: SessionRecord, folder: Path, config: Config, *, unless_ki
             hint=f"start it yourself: remuda start {record.name} --resume {names}",
         )
     start_session(replaced(composed.spec, unless_killed=unless_killed), _START_TIMEOUT)
-    has_died(SessionPaths(folder, record.name), _COMING_UP_LIMIT)
+    return not has_died(SessionPaths(folder, record.name), _COMING_UP_LIMIT)
 
 
 def give_up_restart(paths: SessionPaths) -> bool:
@@ -234,8 +234,10 @@ class Restarter:
         try:
             self._tries.set(record.name, attempt)
             log.info("bringing back '%s', try %d of %d", record.name, attempt.count, self._rule.tries)
-            self._bring_back(record, paths)
-            return Resumed(record, Outcome.RESUMED)
+            if self._bring_back(record, paths):
+                return Resumed(record, Outcome.RESUMED)
+            hint = f"'remuda logs {record.name}' prints its output"
+            return Resumed(record, Outcome.FAILED, SessionDead("it ended before it was ready", hint=hint))
         except RemudaError as error:
             if isinstance(error, SessionExists) and read_holder(paths) is not None:
                 return Resumed(record, Outcome.RUNNING)
@@ -245,14 +247,14 @@ class Restarter:
             self._note_error(record.name, attempt, error)
             return Resumed(record, Outcome.FAILED, error)
 
-    def _bring_back(self, record: SessionRecord, paths: SessionPaths) -> None:
-        """Start it. An agent that outlived its keeper is ended first: it has lost its terminal."""
+    def _bring_back(self, record: SessionRecord, paths: SessionPaths) -> bool:
+        """Do as `bring_back`. An agent that outlived its keeper is ended first: it has lost its terminal."""
         try:
-            bring_back(record, self._folder, self._config, unless_killed=True)
+            return bring_back(record, self._folder, self._config, unless_killed=True)
         except SessionExists:
             if read_holder(paths) is not None or not end_survivors(paths, self._config.kill_grace)[0]:
                 raise
-            bring_back(record, self._folder, self._config, unless_killed=True)
+            return bring_back(record, self._folder, self._config, unless_killed=True)
 
     def _note_error(self, name: str, tries: Tries, error: RemudaError) -> None:
         try:

@@ -151,24 +151,38 @@ def _make(name: str, cwd: Path, branch: str, config: Config) -> tuple[Worktree, 
         raise InvalidOptions(f"--worktree needs a git repository: {cwd}: {error}") from None
     git.settings = without_filters(git, keep_own=True)
     entries = _list(git)
-    main = entries[0].path
-    path = _place(name, main, config)
-    new, branch = not branch, branch or name
-    start, options = _start_point(git, branch, entries, new=new)
     common = os.path.realpath(
         os.path.join(cwd, git.run("rev-parse", "--git-common-dir")[0].removesuffix("\n"))
     )
+    main = _main_folder(git, top, common, entries[0].path)
+    path = _place(name, main, config)
+    new, branch = not branch, branch or name
+    start, options = _start_point(git, branch, entries, new=new)
     try:
         git.run("worktree", "add", *options, "--", path, start)
         inside = Git(path, git.deadline, git.settings)
         own = os.path.realpath(inside.run("rev-parse", "--absolute-git-dir")[0].removesuffix("\n"))
         commit = inside.run("rev-parse", "HEAD")[0].strip()
-    except GitFailed:
+        if not _is_whole(inside, path):
+            raise GitFailed(f"core.worktree in {common}/config names another folder; unset it")
+    except (GitFailed, KeyboardInterrupt):
         _undo(git, path, branch if options else None, start)
         raise
     made = Worktree(path, main, common, own, branch, commit, bool(options), config.worktree_setup or "")
     below = os.path.join(path, os.path.relpath(os.path.realpath(cwd), os.path.realpath(top)))
     return made, os.path.normpath(below) if os.path.isdir(below) else path
+
+
+def _main_folder(git: Git, top: str, common: str, listed: str) -> str:
+    """Return the folder of the main worktree. Where the git folder is not in it, as that of a submodule, git
+    lists the git folder instead.
+    """
+    if not _same(listed, common):
+        return listed
+    if _same(git.run("rev-parse", "--absolute-git-dir")[0].removesuffix("\n"), common):
+        return top
+    named = git.line("config", "core.worktree")
+    return os.path.normpath(os.path.join(common, named)) if named else listed
 
 
 def _place(name: str, main: str, config: Config) -> str:
@@ -251,7 +265,9 @@ def find_losses(made: Worktree, own_name: str, folder: Path, disposable: str) ->
     `disposable` has the names of ignored files that do not count. `own_name` is its session.
     """
     try:
-        entry = next((one for one in _list(_repository(made.common)) if _same(one.path, made.path)), None)
+        entry = _find(made)
+        if entry is None and not os.path.lexists(made.path) and not os.path.lexists(made.git_folder):
+            return []  # removed before: by git, or by a removal that was killed before its end
         if entry is None:
             return [f"git does not list it as a worktree of {made.repository}"]
         if entry.locked is not None:
@@ -259,6 +275,8 @@ def find_losses(made: Worktree, own_name: str, folder: Path, disposable: str) ->
         inside = Git(made.path, time.monotonic() + _QUICK)
         if not _same(inside.run("rev-parse", "--absolute-git-dir")[0].removesuffix("\n"), made.git_folder):
             return ["its .git belongs to another repository"]
+        if not _is_whole(inside, made.path):
+            return ["git looks at another folder there (core.worktree)"]
         inside.settings = without_filters(inside, keep_own=True) | {"core.ignoreStat": "false"}
         return [
             *_files(inside, disposable.split()),
@@ -271,6 +289,16 @@ def find_losses(made: Worktree, own_name: str, folder: Path, disposable: str) ->
         ]
     except (GitFailed, OSError) as error:
         return [f"it cannot be checked: {error}"]
+
+
+def _find(made: Worktree) -> _Entry | None:
+    """Return the worktree as git lists it; None if it does not."""
+    return next((one for one in _list(_repository(made.common)) if _same(one.path, made.path)), None)
+
+
+def _is_whole(git: Git, path: str) -> bool:
+    """Whether git in that worktree looks at the worktree itself. core.worktree can name any other folder."""
+    return _same(git.run("rev-parse", "--show-toplevel")[0].removesuffix("\n"), path)
 
 
 def _same(one: str, other: str) -> bool:
@@ -383,7 +411,9 @@ def remove_worktree(made: Worktree, own_name: str, folder: Path, disposable: str
     check_removable(made, own_name, folder, disposable)
     git = _repository(made.common, _CHECKOUT)
     try:
-        git.run("worktree", "remove", "--", made.path)
+        if _find(made) is not None:
+            git.run("worktree", "remove", "--", made.path)
+        elsewhere = [one.path for one in _list(git) if one.branch == made.branch]
     except GitFailed as error:
         raise NotSafe(f"git did not remove the worktree {made.path}: {error}") from None
     with contextlib.suppress(OSError):  # not empty, or not ours
@@ -391,7 +421,7 @@ def remove_worktree(made: Worktree, own_name: str, folder: Path, disposable: str
             os.rmdir(os.path.dirname(made.path))
     ref = f"refs/heads/{made.branch}"
     unused = made.made_branch and len(_read(os.path.join(made.common, "logs", ref)).splitlines()) == 1
-    if unused and _succeeds(git, "update-ref", "-d", ref, made.commit):
+    if unused and not elsewhere and _succeeds(git, "update-ref", "-d", ref, made.commit):
         return f"branch '{made.branch}' had no commits of its own and is gone too"
     return f"branch '{made.branch}' stays"
 

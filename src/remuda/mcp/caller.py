@@ -92,7 +92,8 @@ def rights_file(environ: Mapping[str, str]) -> Path:
 def load_rights(path: Path) -> Rights:
     """Load the rights; without a file an agent reaches what it started. Raises `InvalidOptions`."""
     try:
-        return read_rights(tomllib.loads(read_own(path).decode()), os.path.expanduser("~"))
+        document = tomllib.loads(read_own(path).decode())
+        return read_rights(document, os.path.expanduser("~"), os.path.realpath)
     except FileNotFoundError:
         return Rights()
     except OSError as error:

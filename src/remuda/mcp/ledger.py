@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from fcntl import LOCK_EX, flock
 from pathlib import Path
@@ -16,11 +16,15 @@ from typing import Any
 
 from remuda.digest import sha256
 from remuda.durable import open_regular
+from remuda.errors import NotSafe
+from remuda.lockfile import try_lock
 from remuda.paths import home, private_folder
 from remuda.untrusted import BadJson, dump_json, parse_object
 
 LEDGER_BYTES = 4 << 20
 _LONGEST_TEXT = 300
+_START_TIMEOUT = 120.0
+_LOCK_INTERVAL = 0.02
 
 
 def mcp_folder() -> Path:
@@ -68,11 +72,21 @@ def read_ledger(count: int) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def only_one() -> Iterator[None]:
-    """Keep other servers from starting sessions meanwhile: they count what runs first."""
+def only_one(check: Callable[[], None], timeout: float = _START_TIMEOUT) -> Iterator[None]:
+    """Keep other servers from starting sessions meanwhile: they count what runs first.
+
+    Raises `NotSafe` if one has it for too long, such as a process that is stopped, and what `check` raises.
+    """
+    deadline = time.monotonic() + timeout
     fd = os.open(mcp_folder() / "start.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        flock(fd, LOCK_EX)
+        while not try_lock(fd):
+            check()
+            if time.monotonic() > deadline:
+                raise NotSafe(
+                    f"another agent has been starting a session for {timeout:g} s", hint="try later"
+                )
+            time.sleep(_LOCK_INTERVAL)
         yield
     finally:
         os.close(fd)
@@ -86,13 +100,20 @@ def used_messages(root: str) -> int:
         return 0
 
 
-def count_message(root: str) -> None:
+def count_message(root: str, most: int) -> int:
+    """Count one message more, unless `most` are counted. Return how many were counted before.
+
+    Before the message is sent, and under a lock: calls that run at once would all find room for one more.
+    """
     path = _used_file(root)
     private_folder(path.parent)
     is_new = not path.exists()
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        os.write(fd, b".")
+        flock(fd, LOCK_EX)
+        used = os.fstat(fd).st_size
+        if used < most:
+            os.write(fd, b".")
     finally:
         os.close(fd)
     if is_new:
@@ -100,6 +121,7 @@ def count_message(root: str) -> None:
         for old in path.parent.iterdir():
             if old.name.partition("-")[0] < today:
                 old.unlink(missing_ok=True)
+    return used
 
 
 def _used_file(root: str) -> Path:

@@ -18,7 +18,7 @@ from remuda.session import Session
 from remuda.untrusted import one_line
 
 from .caller import chain_of, find_session, load_rights, rights_file, root_of
-from .ledger import used_messages
+from .ledger import count_message
 from .rights import Caller, Right, Rights, StartLimits, caller_with, why_not_spend
 
 _DAY = 86_400.0
@@ -79,10 +79,14 @@ class Reach:
         records = (SessionRecord.load(SessionPaths(folder, name).record) for name in living_names(folder))
         return [one for one in records if one is not None and root in chain_of(one)]
 
-    def check_budget(self) -> None:
+    def spend_message(self) -> None:
+        """Count a message that is sent next. Raises `PermissionRefused` if the limits leave no room."""
         limits = self.limits()
         tokens = self.output_tokens() if limits.max_output_tokens else None
-        if why := why_not_spend(limits, used_messages(root_of(self.caller)), tokens):
+        why = why_not_spend(limits, 0, tokens) or why_not_spend(
+            limits, count_message(root_of(self.caller), limits.max_messages), None
+        )
+        if why is not None:
             raise PermissionRefused(why[0], hint=why[1])
 
     def output_tokens(self) -> int | None:

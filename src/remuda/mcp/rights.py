@@ -194,17 +194,22 @@ _NUMBERS = ("max_depth", "max_sessions", "max_messages", "max_output_tokens")
 _LIMITS = tuple(one.name for one in fields(StartLimits))
 
 
-def read_rights(document: Mapping[str, Any], home: str) -> Rights:
-    """Raises `InvalidOptions` that says which key is wrong, and how. `home` is what ~ means."""
+def read_rights(
+    document: Mapping[str, Any], home: str, resolve: Callable[[str], str] = os.path.normpath
+) -> Rights:
+    """Raises `InvalidOptions` that says which key is wrong, and how. `home` is what ~ means.
+
+    `resolve` follows symbolic links: an agent is known by the folder that a link leads to.
+    """
     _check_keys(document, (*_LIMITS, "agent"), "")
     tables = document.get("agent", [])
     if not isinstance(tables, list) or not all(isinstance(one, dict) for one in tables):
         raise InvalidOptions("agent must be [[agent]] tables")
-    grants = tuple(_grant(number, one, home) for number, one in enumerate(tables, 1))
+    grants = tuple(_grant(number, one, home, resolve) for number, one in enumerate(tables, 1))
     return Rights(StartLimits(**_limits(document, home, "")), grants)
 
 
-def _grant(number: int, table: Mapping[str, Any], home: str) -> Grant:
+def _grant(number: int, table: Mapping[str, Any], home: str, resolve: Callable[[str], str]) -> Grant:
     where = f"agent {number}: "
     _check_keys(table, ("name", "reach", "may", *_LIMITS), where)
     if "name" not in table:
@@ -217,7 +222,7 @@ def _grant(number: int, table: Mapping[str, Any], home: str) -> Grant:
     if unknown := [one for one in may if one not in GRANTED]:
         raise InvalidOptions(f"{where}unknown right {unknown[0]!r}", hint=f"known: {', '.join(GRANTED)}")
     names = tuple(
-        f"folder:{_path(one[7:], home, where)}" if one.startswith("folder:") else one
+        f"folder:{resolve(_path(one[7:], home, where))}" if one.startswith("folder:") else one
         for one in _texts(table["name"], f"{where}name")
     )
     reach = _texts(table["reach"], f"{where}reach") if "reach" in table else ()

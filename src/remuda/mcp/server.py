@@ -20,7 +20,7 @@ from mcp.shared.message import SessionMessage
 
 from remuda._version import __version__
 from remuda.errors import RemudaError
-from remuda.untrusted import BadJson, dump_json, parse_json
+from remuda.untrusted import BadJson, bounded, dump_json, parse_json
 
 from .tool_list import INSTRUCTIONS, TOOLS
 from .tools import AgentTools
@@ -44,7 +44,8 @@ def make_server(tools_of: ToolsOf) -> Server[Any]:
             result = await tools_of(ctx).call(params.name, params.arguments or {})
         except RemudaError as error:
             failure = {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
-            text = types.TextContent(type="text", text=f"{error.code}: {error}")
+            failure = bounded(failure)  # it can name a path that is not UTF-8
+            text = types.TextContent(type="text", text=bounded(f"{error.code}: {error}"))
             return types.CallToolResult(content=[text], structured_content=failure, is_error=True)
         text = types.TextContent(type="text", text=dump_json(result, ascii_only=False))
         return types.CallToolResult(content=[text], structured_content=result)
@@ -123,7 +124,7 @@ async def _called(call: Any) -> Any:
     try:
         return await call
     except RemudaError as error:
-        raise MCPError(types.INVALID_PARAMS, f"{error.code}: {error}") from None
+        raise MCPError(types.INVALID_PARAMS, bounded(f"{error.code}: {error}")) from None
 
 
 async def _read(tools: AgentTools, uri: str) -> Any:

@@ -39,7 +39,7 @@ from remuda.errors import (
     SessionUnreachable,
     WaitTimeout,
 )
-from remuda.inbox.message import new_id
+from remuda.inbox.message import check_prompt, new_id
 from remuda.inbox.receipts import sender_of
 from remuda.keeper.compose import compose
 from remuda.keeper.hidden import is_alive
@@ -64,7 +64,7 @@ from .documents import (
     why_early,
     with_sender,
 )
-from .ledger import count_message, only_one, record_call, used_messages
+from .ledger import only_one, record_call, used_messages
 from .reach import Reach
 from .rights import Caller, caller_with, names_for, why_not_folder, why_not_start
 from .tool_list import DEFAULT_WAIT, MOST_WAIT, TOOLS
@@ -255,7 +255,7 @@ class AgentTools:
 
     def _start(
         self,
-        _check: Check,
+        check: Check,
         name: str = "agent",
         agent: str | None = None,
         cwd: str | None = None,
@@ -263,21 +263,29 @@ class AgentTools:
     ) -> Document:
         caller, limits = self._reach.caller, self._reach.limits()
         agent = agent or self._own_agent()
-        if find_agent(agent).prompts is None:
+        if (prompts := find_agent(agent).prompts) is None:
             raise InvalidOptions(f"agent '{agent}' takes no messages", hint="use claude, for example")
         folder = self._folder(cwd)
-        if prompt is not None:
-            self._reach.check_budget()
-        with only_one():
+        if prompt is not None:  # before anything is started
+            whole = with_sender(caller, new_id(time.time()), prompt)
+            check_prompt(whole)
+            prompts.check(whole, command=False, literal=False)
+        with only_one(check):
             if why := why_not_start(limits, caller, agent, folder, len(self._reach.tree()), os.path.realpath):
                 raise PermissionRefused(why[0], hint=why[1])
             full = self._free_name(name)
+            if prompt is not None:
+                self._reach.spend_message()
             said = {"agent": agent, "cwd": folder, "started_by": caller.id, "depth": caller.depth + 1}
             config = load_config(None, Path(folder), os.environ)
             start_session(compose(full, (), sessions_folder(), said, config).spec)
         result: Document = {"session": full, "agent": agent, "folder": folder}
         if prompt is not None:
-            result["message"] = self._put(Session(full, folder=sessions_folder()), prompt)
+            try:
+                result["message"] = self._put(Session(full, folder=sessions_folder()), prompt)
+            except RemudaError as error:
+                error.hint = f"the session '{full}' runs: send it the prompt again, or kill it"
+                raise
         return result
 
     def _folder(self, cwd: str | None) -> str:
@@ -307,19 +315,20 @@ class AgentTools:
 
     def _kill(self, _check: Check, session: str) -> Document:
         reached = self._reach.find(session, "kill")
-        below = caller_of(reached.record).id
-        also = []
+        result: Document = {"session": session, "killed": True}
+        try:
+            result["exit_code"] = reached.session.kill()
+        except SessionDead:
+            result |= {"killed": False, "note": "it had ended before"}
+        # After it, so that it starts no more while others end.
+        below, also = caller_of(reached.record).id, []
         for record in self._reach.records():
             paths = SessionPaths(sessions_folder(), record.name)
             if below in chain_of(record) and is_alive(paths):
                 with suppress(SessionDead):
                     Session(record.name, folder=paths.folder).kill()
                     also.append(record.name)
-        try:
-            code = reached.session.kill()
-        except SessionDead:
-            return {"session": session, "killed": False, "also_killed": also, "note": "it had ended before"}
-        return {"session": session, "killed": True, "exit_code": code, "also_killed": also}
+        return {**result, "also_killed": also}
 
     # ── messages ──
 
@@ -330,12 +339,12 @@ class AgentTools:
             raise InvalidOptions(
                 "give session or in_reply_to", hint="session for a session of yours, in_reply_to to reply"
             )
-        self._reach.check_budget()
         if in_reply_to is not None:
             target = self._sender_session(in_reply_to)
         else:
             assert session is not None
             target = self._reach.find(session, "send").session
+        self._reach.spend_message()
         message = self._put(target, text, in_reply_to)
         note = (
             {} if target.alive else {"note": "the session has ended: the message waits until it is started"}
@@ -346,7 +355,6 @@ class AgentTools:
         message = new_id(time.time())
         whole = with_sender(self._reach.caller, message, text, in_reply_to)
         session.send(whole, sender=self._reach.caller.id, message_id=message)
-        count_message(root_of(self._reach.caller))
         return message
 
     def _sender_session(self, message: str) -> Session:
@@ -390,7 +398,7 @@ class AgentTools:
     def _wait(
         self, check: Check, session: str, message: str | None = None, timeout: float = DEFAULT_WAIT
     ) -> Document:
-        reached = self._reach.find(session, "read", message).session
+        reached, record = self._reach.find(session, "read", message)
         state = ""
 
         def attend() -> None:
@@ -426,7 +434,8 @@ class AgentTools:
             result |= receipt_document(session, reached.receipt(message))
             if result["ended"]:
                 result["why"] = "the message has ended"
-        if not result["ended"]:
+        # One that replied to the session may wait for its answer, and not read its screen.
+        if not result["ended"] and self._reach.may("read", record, self._reach.rights()):
             result["progress"] = self._last_lines(reached)
         return result
 
@@ -465,11 +474,10 @@ class AgentTools:
         folder = self._folder(cwd)
         if why := why_not_folder(limits, caller, folder, os.path.realpath):
             raise PermissionRefused(why[0], hint=why[1])
-        await in_thread(lambda _: self._reach.check_budget())
         session = caller.name if caller.kind == "session" else ""
         if held := Holds(holds_file(), session, folder).reason(None, time.time()):
             raise PermissionRefused(held, hint="tell the user: 'remuda budget' lists the limits")
-        count_message(root_of(caller))
+        await in_thread(lambda _: self._reach.spend_message())
         async with RemoteClient() as pool:
             result = await pool.run(prompt, cwd=folder, model=model, timeout=timeout, permissions="deny")
         return {

@@ -88,6 +88,16 @@ def test_accounts_per_folder_and_day_add_up_and_a_raise_counts_for_its_own_key()
     assert (again.allowed, again.is_over) == (25, False)
 
 
+@pytest.mark.parametrize(
+    "edited", [BudgetLimit("l", "output_tokens", 5.0, ("day",)), BudgetLimit("l", "cost", 15.0, ("day",))]
+)
+def test_raise_ends_when_the_amount_of_the_limit_is_edited(edited: BudgetLimit) -> None:
+    usage = CountedUsage(today=[row("id-a")])
+    (before,) = accounts(BudgetLimit("l", "output_tokens", 15.0, ("day",)), [live("a")], usage)
+    (after,) = accounts(edited, [live("a")], usage, {before.key: 1000.0})
+    assert after.allowed == edited.most
+
+
 def test_accounts_time_is_what_was_seen_and_counts_by_day() -> None:
     day = accounts(BudgetLimit("l", "time", 60.0, ("day",)), [], CountedUsage())[0].day
     assert day is not None
@@ -128,6 +138,12 @@ def test_session_without_a_folder_holds_no_other() -> None:
         ("[[limit]]\nturns = 1.5", "line 2: turns must be an integer, not 1.5", ""),
         ("[[limit]]\ncost = nan", "line 2: cost must be a number above 0, not nan", ""),
         ("[[limit]]\ncost = -1", "line 2: cost must be a number above 0, not -1", ""),
+        (f"[[limit]]\noutput_tokens = 1{'0' * 400}", "line 2: output_tokens must be a number above 0", ""),
+        (
+            "[[limit]]\ncost = 20.0\nstep = 1e-320",
+            "line 3: step 9.99989e-321 is too small for 20",
+            "leave it",
+        ),
         ('[[limit]]\ntime = "2 hours"', "line 2: time is '2 hours'", "2h30m"),
         ('[[limit]]\nturns = 1\nfolder = "src"', "line 3: folder 'src' must begin with / or ~", ""),
         ('[[limit]]\nturns = 1\nper = "day"\nsession = "a"', 'line 4: session needs per = "session"', ""),
@@ -160,3 +176,11 @@ def test_read_budget_of_a_good_file_has_everything_in_it() -> None:
     assert limit == BudgetLimit(
         "night", "time", 5400.0, ("folder", "day"), BudgetAction.STOP, 1800.0, (), folders
     )
+
+
+def test_folder_of_a_limit_is_also_where_a_link_leads() -> None:
+    (limit,) = read_budget('[[limit]]\nturns = 1\nfolder = "~//a/../link/"', "/home/u", lambda _: "/disk/src")
+    assert limit.folders == ("/home/u/link", "/disk/src")
+    assert limit.takes(live("a", "/disk/src/shop"))
+    assert limit.takes(live("b", "/home/u/link"))
+    assert not limit.takes(live("c", "/home/u/a"))

@@ -6,12 +6,15 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from remuda.agents.conversation import MessageUsage, Tokens, TurnBegun
 from remuda.boss.records import figures
 from remuda.boss.records.figures import UsageSum
 from remuda.boss.service import BossService
 from remuda.boss.usage_account import FileAccount, Owner, count
 from remuda.boss.usage_report import Prices, group_usage
+from remuda.errors import StoreFailed
 from support.boss import with_service
 
 NOW = 1_000_000.0
@@ -55,6 +58,24 @@ def test_file_that_is_read_again_from_its_start_counts_only_what_is_newer() -> N
 def test_date_in_the_future_counts_as_now() -> None:
     (delta,) = count(FileAccount("s"), [used("a", at=9e12)], OWNER, NOW)
     assert delta.key.hour == int(NOW) // 3600
+
+
+def test_number_that_no_message_can_have_is_unknown_and_spoils_no_sum(tmp_path: Path) -> None:
+    reports = [
+        used("a", output=1 << 62, cost=1e308),
+        used("b", output=1 << 62, cost=1e308),
+        used("c", cost=2.0),
+    ]
+    rows_of(tmp_path, ("s", [*reports, used("d", output=10**30)]))
+    (row,) = figures.Figures(tmp_path / "boss.db").usage_sums(0.0)
+    assert (row.messages, row.output, row.cost) == (4, 7, 2.0)
+
+
+def test_database_that_cannot_be_read_is_an_error_that_a_later_try_outlives(tmp_path: Path) -> None:
+    with pytest.raises(StoreFailed, match="cannot read"):
+        figures.Figures(tmp_path / "boss.db").usage_sums(0.0)
+    with pytest.raises(StoreFailed, match="cannot read"):
+        list(figures.Figures(tmp_path / "boss.db").usage(0.0, NOW))
 
 
 def rows_of(folder: Path, *accounts: tuple[str, list[MessageUsage | TurnBegun]]) -> list[UsageSum]:

@@ -1,10 +1,16 @@
-"""The ledger of MCP: its last lines, over both of its files."""
+"""The ledger of MCP: its last lines, over both of its files; and the lock for starts."""
 
 from __future__ import annotations
 
+import os
+from fcntl import LOCK_EX, flock
 from pathlib import Path
 
-from remuda.mcp.ledger import read_ledger, record_call
+import pytest
+
+from remuda.errors import NotSafe
+from remuda.mcp.ledger import mcp_folder, only_one, read_ledger, record_call
+from remuda.tasks import Abandoned
 
 
 def test_last_lines_are_read_in_order_over_both_files_without_broken_ones(home: Path) -> None:
@@ -20,3 +26,23 @@ def test_last_lines_are_read_in_order_over_both_files_without_broken_ones(home: 
     assert [one["who"] for one in read_ledger(4)] == ["old1", "old2", "new0", "new1"]
     assert [one["who"] for one in read_ledger(1)] == ["new1"]
     assert len(read_ledger(100)) == 5
+
+
+def _abandon() -> None:
+    raise Abandoned
+
+
+def test_start_lock_of_a_stopped_server_ends_the_wait_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REMUDA_HOME", str(tmp_path / "home"))
+    fd = os.open(mcp_folder() / "start.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    flock(fd, LOCK_EX)
+
+    with pytest.raises(NotSafe, match="starting a session"), only_one(lambda: None, timeout=0.0):
+        pass
+    with pytest.raises(Abandoned), only_one(_abandon):
+        pass
+    os.close(fd)
+    with only_one(_abandon):
+        pass

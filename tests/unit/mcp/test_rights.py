@@ -59,6 +59,14 @@ def test_file_lets_an_agent_reach_more_but_never_kill() -> None:
     assert not found.may(OTHER, "read", "build-7", [])
 
 
+def test_folder_of_an_agent_may_be_written_as_a_link_or_with_a_slash() -> None:
+    text = '[[agent]]\nname = "folder:~/link/"\nmax_sessions = 1'
+    agent = Caller("folder", "/disk/work")
+    linked = read_rights(tomllib.loads(text), "/home/me", {"/home/me/link/": "/disk/work"}.__getitem__)
+    assert linked.limits_of(agent).max_sessions == 1
+    assert rights(text).limits_of(Caller("folder", "/home/me/link")).max_sessions == 1
+
+
 def test_limits_of_the_first_table_that_names_the_agent_count() -> None:
     found = rights(
         'max_depth = 1\nmax_sessions = 3\n[[agent]]\nname = "token:*"\nmax_depth = 4\nfolders = "~/x"\n'

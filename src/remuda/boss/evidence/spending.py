@@ -68,7 +68,7 @@ def load_budget(path: Path) -> tuple[BudgetLimit, ...]:
     """Return the limits; none without a file. Raises `InvalidOptions` that names the file and the line."""
     try:
         text = read_own(path).decode()
-        return read_budget(text, os.path.expanduser("~"))
+        return read_budget(text, os.path.expanduser("~"), os.path.realpath)
     except FileNotFoundError:
         return ()
     except OSError as error:
@@ -107,7 +107,7 @@ class Spending:
         self._is_idle = False
         """Whether there are no limits, and all that earlier ones held is released."""
         self._stored = ""
-        self._entries: list[dict[str, Any]] | None = None
+        self._entries: list[dict[str, Any]] = []
         self._changed = asyncio.Event()
         self._one_at_a_time = asyncio.Lock()
         self._tasks = TaskSet()
@@ -198,8 +198,7 @@ class Spending:
         if error and error != self._error:
             log.warning("the budgets are not changed: %s", error)
         self._error = error
-        if self._entries is None:
-            self._entries = load_holds(self._file)
+        self._entries = load_holds(self._file)  # each time: it may have been removed
 
     def _count_time(self) -> None:
         """Add the time that sessions were at work since the last round, as far as this boss saw it."""

@@ -7,11 +7,14 @@ must not hold up the loop.
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from remuda.errors import StoreFailed
 
 from .database import connect_to_read
 from .rows import Statement, save_note
@@ -173,13 +176,24 @@ def _surplus(table: str, column: str, most: int) -> Statement:
 
 
 class Figures:
-    """Reads the figures of the database at `path`. Every call may block for as long as the disk takes."""
+    """Reads the figures of the database at `path`. Every call may block for as long as the disk takes.
+
+    Raises `StoreFailed` if it cannot be read now.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
+    @contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with closing(connect_to_read(self._path)) as connection:
+                yield connection
+        except sqlite3.Error as error:  # a lock or a descriptor that was not to be had: the next try may work
+            raise StoreFailed(f"cannot read {self._path}: {error}") from error
+
     def _read(self, sql: str, *values: object) -> list[Any]:
-        with closing(connect_to_read(self._path)) as connection:
+        with self._connected() as connection:
             return connection.execute(sql, values).fetchall()
 
     def state_changes(self, since: float, until: float, session_id: str | None = None) -> list[Any]:
@@ -208,7 +222,7 @@ class Figures:
 
     def usage(self, since: float, until: float, session_id: str | None = None) -> Iterator[UsageSum]:
         """Yield the rows of usage whose hour is in the range."""
-        with closing(connect_to_read(self._path)) as connection:
+        with self._connected() as connection:
             yield from (
                 UsageSum(*row)
                 for row in connection.execute(
@@ -223,7 +237,7 @@ class Figures:
         sums = ", ".join(f"sum({name})" for name in _COUNTERS)
         found: list[UsageSum] = []
         counted: set[tuple[str, str | None]] = set()
-        with closing(connect_to_read(self._path)) as connection:
+        with self._connected() as connection:
             where = "FROM usage WHERE hour >= ?1 AND first >= ?2 GROUP BY session_id, folder"
             limits = (int(since) // HOUR, since)
             turns = {
