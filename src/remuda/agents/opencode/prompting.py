@@ -16,6 +16,7 @@ from .launch import find_address, make_companion
 _BORDER = "╹▀▀"
 _EDGE = "┃"
 _PLACEHOLDER = "Ask anything"
+_LOGO = frozenset(" █▀▄")
 _BORDER_ROWS = 8
 """The lower border of the composer is in one of these rows at the bottom."""
 _DIALOGS = {
@@ -120,4 +121,20 @@ def _find_border(lines: Sequence[str]) -> int | None:
     for row in range(len(lines) - 1, max(-1, len(lines) - 1 - _BORDER_ROWS), -1):
         if lines[row].lstrip().startswith(_BORDER):
             return row
-    return None
+    return _find_start_border(lines)
+
+
+def _find_start_border(lines: Sequence[str]) -> int | None:
+    """Return the same row on the start screen, which has only the logo above a composer in its middle.
+
+    The terminal shows it after its server died while it attached (1.18.33). Text cannot look like that: it
+    would be above the composer.
+    """
+    border = next((row for row, line in enumerate(lines) if line.lstrip().startswith(_BORDER)), None)
+    if border is None:
+        return None
+    top = border
+    while top > 0 and lines[top - 1].lstrip().startswith(_EDGE):
+        top -= 1
+    above = set("".join(lines[:top]))
+    return border if above and "█" in above and not above - _LOGO else None

@@ -107,6 +107,23 @@ def test_composer_is_read_up_to_the_sidebar() -> None:
     assert kind(["nothing"]) is ComposerKind.ABSENT
 
 
+def test_composer_of_the_start_screen_is_read_in_its_middle() -> None:
+    composer = [
+        "  ┃",
+        '  ┃  Ask anything… "Fix a TODO"',
+        "  ┃",
+        "  ┃  Build · Claude Sonnet",
+        "  ╹▀▀▀▀▀▀▀▀▀▀▀▀▀▀",
+    ]
+    start = ["", "   █▀▀█ █▀▀▄", "", *composer, *[""] * 9, "  /project      1.18.33"]
+    assert kind(start) is ComposerKind.EMPTY
+    assert OpencodePrompts().dialog(start) is None
+    dialog = ["  ┃  △ Permission required", "  ┃   Allow once   Allow always   Reject", *[""] * 9]
+    for said in (["some text", *start], composer, ["", "  ┃ a message", "", *start]):
+        assert kind([*said, *dialog]) is ComposerKind.ABSENT
+        assert OpencodePrompts().dialog([*said, *dialog]) == "permission"
+
+
 def test_dialog_is_one_only_in_the_place_of_the_composer() -> None:
     dialog = ["     words", "  ┃  △ Permission required", "  ┃   Allow once   Allow always   Reject"]
     assert OpencodePrompts().dialog(dialog) == "permission"
