@@ -1,6 +1,6 @@
 """What the pool asks of an agent that serves many requests: options, requests and their events, workers.
 
-`Agent.warm` is None for a program that cannot do this. It is pure: no asyncio, no clock, no I/O.
+`Agent.warm` is None for a program that cannot do this. The module is pure: no asyncio, no clock, no I/O.
 The types of requests and events are public through `remuda.pool.types`. They are here because an agent's
 workers produce them.
 """
