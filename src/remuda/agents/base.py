@@ -52,6 +52,8 @@ class LaunchContext:
     """
     conversation: Mapping[str, Any] = _NOTHING
     """What to resume; empty for a new conversation."""
+    woken: bool = False
+    """Whether its session was asleep: it goes on as if its process had never ended."""
     permission_mode: str = ""
     """The mode to go on in, in the agent's own words; empty for that of the arguments and settings."""
     prompt: str | None = None

@@ -72,9 +72,12 @@ def begin(
     paths: SessionPaths,
     prompt: str | None = None,
     conversation: Mapping[str, Any] | None = None,
-    permission_mode: str = "",
+    permission_mode: str | None = None,
 ) -> StartedProgram:
-    """Start the program. Raises the reason if it cannot run, `NotSafe` if a self-test found it unsafe."""
+    """Start the program. Raises the reason if it cannot run, `NotSafe` if a self-test found it unsafe.
+
+    `permission_mode`: its session was asleep, and it goes on in that mode.
+    """
     agent = find_agent(spec.agent)
     listener, token = None, os.urandom(24).hex()
     transport = agent.prompts.transport if agent.prompts is not None else None
@@ -93,7 +96,8 @@ def begin(
         hook_token=token,
         emit_command="" if spec.ephemeral and prompt is not None else _emit_command(paths),
         conversation=conversation or {},
-        permission_mode=permission_mode,
+        woken=permission_mode is not None,
+        permission_mode=permission_mode or "",
         limits_turns=bool(spec.max_turns),
         asks=spec.asks,
         tools=spec.tools,

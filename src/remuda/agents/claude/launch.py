@@ -78,7 +78,7 @@ def prepare(context: LaunchContext, program_words: int = 1) -> Launch:
         added += ["--resume", str(context.conversation["session_id"])]
     return Launch(
         argv=[*program, *added, *arguments, *([] if context.prompt is None else ["--", context.prompt])],
-        env=clean_environment(context.env),
+        env=_without_questions(context) if context.woken else clean_environment(context.env),
         files={overlay: json.dumps(_with_hooks(settings, context), indent=1).encode()},
         degraded=_without_hooks(arguments, settings, context),
     )
@@ -266,6 +266,15 @@ def clean_environment(env: Mapping[str, str]) -> dict[str, str]:
     for name in ("NO_PROXY", "no_proxy"):
         cleaned[name] = _exclude_loopback(cleaned.get(name, ""))
     return cleaned
+
+
+# Minutes after which a resumed conversation with many tokens opens a dialog that offers a summary. Not every
+# account gets it (2.1.325). A message would wait at it for a human.
+_SUMMARY_OFFERED_AFTER = "CLAUDE_CODE_RESUME_THRESHOLD_MINUTES"
+
+
+def _without_questions(context: LaunchContext) -> dict[str, str]:
+    return {_SUMMARY_OFFERED_AFTER: "1000000000", **clean_environment(context.env)}
 
 
 def _exclude_loopback(value: str) -> str:

@@ -1,7 +1,7 @@
 """What `claude --resume` brings back of a process that has ended, and what it does not. Pure but for `check`.
 
-Facts (2.1.325): the conversation comes back with its id. The permission mode does not: it is passed as an
-argument. Work in the background ends with the process, and so do scheduled prompts.
+Facts (2.1.325): the conversation comes back with its id. The permission mode is passed as an argument. Work
+in the background ends with the process, and so do scheduled prompts.
 """
 
 from __future__ import annotations

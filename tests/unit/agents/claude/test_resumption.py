@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from remuda.agents.base import LaunchContext
+from remuda.agents.base import Launch, LaunchContext
 from remuda.agents.claude.hooks import read_hook
 from remuda.agents.claude.launch import prepare
 from remuda.agents.claude.registry import read_registry
@@ -118,7 +118,7 @@ def test_permission_mode_is_never_widened(arguments: tuple[str, ...], mode: str,
     assert (resumption(*arguments).losses(screen(footer)) == []) is is_kept
 
 
-def launched(home: Path, arguments: list[str], mode: str) -> list[str]:
+def launched(home: Path, arguments: list[str], mode: str) -> Launch:
     context = LaunchContext(
         argv=["claude", *arguments],
         env={"HOME": str(home)},
@@ -127,16 +127,21 @@ def launched(home: Path, arguments: list[str], mode: str) -> list[str]:
         hook_url="",
         hook_token="",
         emit_command="",
+        woken=True,
         permission_mode=mode,
     )
-    return prepare(context).argv
+    return prepare(context)
 
 
 def test_woken_agent_is_started_in_the_mode_that_it_was_in(tmp_path: Path) -> None:
-    argv = launched(tmp_path, ["--permission-mode=acceptEdits", "--model", "sonnet"], "plan")
+    argv = launched(tmp_path, ["--permission-mode=acceptEdits", "--model", "sonnet"], "plan").argv
     assert [word for word in argv if word.startswith("--permission-mode")] == ["--permission-mode"]
     assert argv[argv.index("--permission-mode") + 1] == "plan"
     assert argv[-2:] == ["--model", "sonnet"]
+
+
+def test_woken_agent_does_not_offer_a_summary_of_its_old_conversation(tmp_path: Path) -> None:
+    assert float(launched(tmp_path, [], "plan").env["CLAUDE_CODE_RESUME_THRESHOLD_MINUTES"]) >= 1e9
 
 
 def test_conversation_is_resumable_only_with_a_transcript_that_has_a_message(tmp_path: Path) -> None:
