@@ -118,6 +118,16 @@ def test_message_that_must_be_typed_wakes_it_too(bench: Bench) -> None:
     assert (step(found, "written")["transport"], step(found, "written")["woken"]) == ("paste", True)
 
 
+def test_new_conversation_after_a_wake_by_a_message_is_known(bench: Bench) -> None:
+    """No hook reports the start of an agent that was woken with a prompt; later starts are reported."""
+    post = asleep(bench.start())
+    before = step(post.send("again"), "submitted")["session_id"]
+    assert stages(idle(post).send("/clear", command=True))[-1] == "acked"
+    after = step(post.send("in another one"), "submitted")["session_id"]
+    assert before != after
+    assert post.client.describe()["degraded"] == []
+
+
 def test_key_wakes_it_and_is_typed_when_the_composer_is_there(bench: Bench) -> None:
     post = asleep(bench.start())
     post.watcher.press(b"half a")

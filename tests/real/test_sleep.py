@@ -39,6 +39,10 @@ def test_idle_agent_falls_asleep_and_a_message_wakes_it_with_conversation_and_mo
     assert any("swordfish" in text for _, text in request.texts)
     assert request.model == before.model
     assert "haiku" in request.model
+    # The start of an agent that is woken with a prompt is not reported; that of a new conversation is.
+    before = post.client.describe()["conversation"]["session_id"]
+    assert post.send("/clear", command=True).stage == "acked"
+    assert post.client.describe()["conversation"]["session_id"] != before
 
 
 def test_permission_mode_that_a_human_chose_is_there_after_the_wake(

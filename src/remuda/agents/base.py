@@ -54,6 +54,8 @@ class LaunchContext:
     """What to resume; empty for a new conversation."""
     woken: bool = False
     """Whether its session was asleep: it goes on as if its process had never ended."""
+    is_known: bool = False
+    """Whether nothing waits for a report of its start: its process and its conversation are known."""
     permission_mode: str = ""
     """The mode to go on in, in the agent's own words; empty for that of the arguments and settings."""
     prompt: str | None = None

@@ -73,10 +73,13 @@ def begin(
     prompt: str | None = None,
     conversation: Mapping[str, Any] | None = None,
     permission_mode: str | None = None,
+    *,
+    is_known: bool = False,
 ) -> StartedProgram:
     """Start the program. Raises the reason if it cannot run, `NotSafe` if a self-test found it unsafe.
 
-    `permission_mode`: its session was asleep, and it goes on in that mode.
+    `permission_mode`: its session was asleep, and it goes on in that mode. `is_known`: its start need not be
+    reported.
     """
     agent = find_agent(spec.agent)
     listener, token = None, os.urandom(24).hex()
@@ -98,6 +101,7 @@ def begin(
         conversation=conversation or {},
         woken=permission_mode is not None,
         permission_mode=permission_mode or "",
+        is_known=is_known,
         limits_turns=bool(spec.max_turns),
         asks=spec.asks,
         tools=spec.tools,

@@ -201,7 +201,12 @@ class AgentProcessFilter:
     def __init__(self, lives: Callable[[int], bool] = is_alive) -> None:
         self._lives = lives
         self._agent: int | None = None
+        """The process of the agent, if a start was reported."""
         self._started: dict[str | None, int] = {}
+
+    def is_program(self, pid: int) -> bool | None:
+        """Return whether the agent is the program itself, and not a child of it; None if that is unknown."""
+        return None if self._agent is None else self._agent == pid
 
     def starts_another(self, report: Report) -> bool:
         """Whether an agent starts next to the one we keep: it is not ours before it reports more."""

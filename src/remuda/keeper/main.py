@@ -97,6 +97,8 @@ class Keeper:
         """Why this session cannot sleep, if it cannot."""
         self._server: Server | None = None
         self._was_woken = False
+        self._is_program = False
+        """Whether the agent is the program that was started, and not a child of a wrapper."""
         self._permission_mode = ""
         """The mode that the agent was in when it fell asleep."""
         self._record = SessionRecord(
@@ -551,7 +553,12 @@ class Keeper:
         resumption.check(self._record.conversation)
         cols, rows = session.size
         spec = replaced(self._spec, cols=cols, rows=rows)
-        begun = begin(spec, self._paths, prompt, self._record.conversation, self._permission_mode)
+        is_program = self._processes.is_program(session.child.pid)
+        self._is_program = self._is_program if is_program is None else is_program
+        # Without a prompt, its report says that it is ready.
+        is_known = self._is_program and prompt is not None
+        conversation, mode = self._record.conversation, self._permission_mode
+        begun = begin(spec, self._paths, prompt, conversation, mode, is_known=is_known)
         log.info("started pid %d: %s", begun.pty.pid, shlex.join(begun.launch.argv))
         self._begun, self._was_woken = begun, True
         try:

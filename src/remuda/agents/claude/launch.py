@@ -45,6 +45,8 @@ ASK_TIMEOUT = 24 * 3600
 MANUAL_MODE = "default"
 """The mode that requests every permission. Every version knows this name."""
 TOKEN_HEADER = "X-Remuda-Token"  # noqa: S105  # the name of a header
+_LATER_STARTS = "clear|compact|fork"
+"""Starts of a conversation in a process that runs."""
 _RESUMING = (
     "--resume",
     "-r",
@@ -179,7 +181,8 @@ def _with_hooks(settings: Mapping[str, Any], context: LaunchContext) -> dict[str
     # The CLI has no http form of SessionStart, and waits for its hooks before its first request.
     if context.emit_command:
         emit = {"type": "command", "command": context.emit_command, "timeout": HOOK_TIMEOUT}
-        hooks.setdefault("SessionStart", []).append({"hooks": [emit]})
+        which = {"matcher": _LATER_STARTS} if context.is_known else {}
+        hooks.setdefault("SessionStart", []).append({**which, "hooks": [emit]})
     return {**settings, "hooks": hooks}
 
 

@@ -118,7 +118,7 @@ def test_permission_mode_is_never_widened(arguments: tuple[str, ...], mode: str,
     assert (resumption(*arguments).losses(screen(footer)) == []) is is_kept
 
 
-def launched(home: Path, arguments: list[str], mode: str) -> Launch:
+def launched(home: Path, arguments: list[str], mode: str, *, is_known: bool = False) -> Launch:
     context = LaunchContext(
         argv=["claude", *arguments],
         env={"HOME": str(home)},
@@ -126,8 +126,9 @@ def launched(home: Path, arguments: list[str], mode: str) -> Launch:
         scratch=home,
         hook_url="",
         hook_token="",
-        emit_command="",
+        emit_command="emit",
         woken=True,
+        is_known=is_known,
         permission_mode=mode,
     )
     return prepare(context)
@@ -142,6 +143,13 @@ def test_woken_agent_is_started_in_the_mode_that_it_was_in(tmp_path: Path) -> No
 
 def test_woken_agent_does_not_offer_a_summary_of_its_old_conversation(tmp_path: Path) -> None:
     assert float(launched(tmp_path, [], "plan").env["CLAUDE_CODE_RESUME_THRESHOLD_MINUTES"]) >= 1e9
+
+
+@pytest.mark.parametrize(("is_known", "matcher"), [(True, "clear|compact|fork"), (False, None)])
+def test_start_of_a_known_agent_is_not_reported(tmp_path: Path, is_known: bool, matcher: str | None) -> None:
+    (settings,) = launched(tmp_path, [], "plan", is_known=is_known).files.values()
+    (group,) = json.loads(settings)["hooks"]["SessionStart"]
+    assert group.get("matcher") == matcher
 
 
 def test_conversation_is_resumable_only_with_a_transcript_that_has_a_message(tmp_path: Path) -> None:
