@@ -350,7 +350,7 @@ def test_agent_that_does_not_come_up_is_reported_in_clear_words(
 
 def test_command_that_is_not_there_is_named(remuda: Commands) -> None:
     assert (
-        "cannot find the program no-such-agent"
+        "no-such-agent: command not found"
         in remuda("start", "x", "--detach", "--agent", "acp", "--", "no-such-agent", code=127).err
     )
 

@@ -53,7 +53,7 @@ ONLY_WORDS = {
     *("open", "up", "down", "return", "reply", "launch", "stop-hook", "hooks install", "hooks uninstall"),
     *("demo", "completion", "version", "notify"),
     *("setup boss", "setup tmux", "setup inbox", "setup completion", "setup notify", "setup hub"),
-    *("resume", "setup mcp", "mcp check", "mcp token", "budget check"),
+    *("resume", "sleep", "wake", "setup mcp", "mcp check", "mcp token", "budget check"),
     "mcp ledger",  # test_mcp_commands
     # Names of hosts are checked: tests/unit/fleet/test_subjects.py.
     *("fleet serve", "fleet keys new", "fleet keys revoke", "fleet join", "fleet leave"),

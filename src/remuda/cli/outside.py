@@ -36,7 +36,7 @@ KEYS = (
     ),
     *("printed", "cols", "rows", "size_policy", "clients", "ephemeral", "asks_human", "title", "last_line"),
     *("recording", "degraded", "keeper_version", "state", "source", "detail", "since", "age", "dissent"),
-    *("conversation", "delivery", "last_message", "hooks", "hooks_expected"),
+    *("conversation", "delivery", "last_message", "hooks", "hooks_expected", "sleep"),
 )
 """The fields that a keeper reports of its session. For an agent outside, unknown ones are null."""
 _TIMEOUT = 2.0

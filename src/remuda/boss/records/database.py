@@ -20,6 +20,9 @@ from . import rows
 
 log = logging.getLogger("remuda.boss.records.store")
 
+Connection = sqlite3.Connection
+DatabaseError = sqlite3.Error
+
 _APPLICATION = 0x524D4442
 _LOG_PAGES = 1500
 """A connection that makes the log longer than this copies it into the database, unless that was done."""

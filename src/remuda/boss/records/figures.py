@@ -7,7 +7,6 @@ must not hold up the loop.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 
 from remuda.errors import StoreFailed
 
-from .database import connect_to_read
+from .database import Connection, DatabaseError, connect_to_read
 from .rows import Statement, save_note
 
 QUARTER = 900
@@ -185,11 +184,11 @@ class Figures:
         self._path = path
 
     @contextmanager
-    def _connected(self) -> Iterator[sqlite3.Connection]:
+    def _connected(self) -> Iterator[Connection]:
         try:
             with closing(connect_to_read(self._path)) as connection:
                 yield connection
-        except sqlite3.Error as error:  # a lock or a descriptor that was not to be had: the next try may work
+        except DatabaseError as error:  # a lock or a descriptor that was not to be had: the next try may work
             raise StoreFailed(f"cannot read {self._path}: {error}") from error
 
     def _read(self, sql: str, *values: object) -> list[Any]:
