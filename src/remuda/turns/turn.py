@@ -273,7 +273,7 @@ class Turn:
             self.stops += not isinstance(event, TurnHalted)
         elif self._last is not None:
             self._overtake()
-        else:  # ours went back into the composer before the agent started
+        elif not self._called:  # ours went back into the composer before the agent started
             self.finish(End.INTERRUPTED, "interrupted by a human, who sent another prompt")
 
     def _with_delay(self, event: _Stop) -> _Stop:

@@ -209,6 +209,17 @@ def test_own_report_of_a_called_turn_is_no_other_prompt() -> None:
     assert (turn.outcome.end, turn.outcome.text) == (End.ANSWERED, "to hello")
 
 
+def test_called_turn_that_waited_for_the_turn_of_a_human_is_not_ended_by_it() -> None:
+    turn = make_turn()
+    turn.called("t2", merged=False)
+    for event in (*a_turn("SLOW human", "t1"), *a_turn("hello", "t2")):
+        turn.take(event)
+    assert turn.outcome is None
+    turn.rest()
+    assert turn.outcome is not None
+    assert (turn.outcome.end, turn.outcome.text) == (End.ANSWERED, "to hello")
+
+
 # ── when it may be called ──
 
 
