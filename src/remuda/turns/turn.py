@@ -392,7 +392,8 @@ class Turn:
             return
         match self._last:
             case TurnStopped():
-                self.end(Outcome(End.ANSWERED, self._last.text, facts=self._answer_facts(self._last)))
+                text = self._last.text or self.said or ""  # a hook of copilot may not have it
+                self.end(Outcome(End.ANSWERED, text, facts=self._answer_facts(self._last)))
             case TurnFailed():
                 last = self._last
                 self.end(Outcome(End.FAILED, last.text, last.kind, last.retry_after))

@@ -223,6 +223,12 @@ def test_turn_without_hooks_is_answered_by_its_transcript() -> None:
     assert turn.outcome == Outcome(End.ANSWERED, "done", facts=told)
 
 
+def test_turn_whose_stop_has_no_text_has_the_answer_of_its_transcript() -> None:
+    said = MessageRecorded("m-1", {}, "done", final=True)
+    turn = taken(PromptRecorded("do it", OURS), TurnStopped("", OURS), said)
+    assert outcome(turn).text == "done"
+
+
 def test_turn_of_which_nothing_was_said_is_not_answered_by_its_transcript() -> None:
     turn = taken(PromptRecorded("do it", OURS), MessageRecorded("m-1", {}, "running"))
     turn.answered_by_transcript()
