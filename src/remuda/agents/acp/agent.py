@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import sys
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from remuda.agents.base import Companion, Launch, LaunchContext
 from remuda.agents.plain import PlainAgent
 from remuda.agents.prompting import CallAddress, Choice, Composer, ComposerKind, Past
+from remuda.digest import sha256
 from remuda.errors import CommandNotFound, InputError, InvalidOptions
 
 from .line_editor import MARK
@@ -107,7 +107,7 @@ class AcpPrompts:
 
     def account(self, env: Mapping[str, str]) -> str:
         """Return one name for all: ACP does not say which account an agent uses, nor that it is limited."""
-        return hashlib.sha256(f"acp {env.get('HOME', '')}".encode()).hexdigest()[:24]
+        return sha256(f"acp {env.get('HOME', '')}".encode())[:24]
 
 
 class AcpAgent(PlainAgent):

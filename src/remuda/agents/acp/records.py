@@ -6,7 +6,6 @@ A prompt is in it before the agent gets it: one that is not there never reached 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from remuda.agents.base import RecordOrder
 from remuda.agents.conversation import Entry, EntryKind, MessageUsage, Tokens, TurnBegun
 from remuda.agents.observer import AsWritten
 from remuda.agents.prompting import Past
+from remuda.digest import sha256
 from remuda.untrusted import as_object, finite, text_at
 
 Record = Mapping[str, Any]
@@ -30,7 +30,7 @@ _KINDS = {
 
 def file_name(conversation: str) -> str:
     """Return the name of a conversation's file: its id is the agent's, and may hold anything."""
-    return hashlib.sha256(conversation.encode(errors="replace")).hexdigest()[:24] + ".jsonl"
+    return sha256(conversation.encode(errors="replace"))[:24] + ".jsonl"
 
 
 def find_past(

@@ -6,12 +6,12 @@ tools is followed by another one.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from remuda.agents.events import Failure, TurnFailed, TurnInterrupted, TurnStopped
 from remuda.agents.prompting import Past, PromptCall
+from remuda.digest import sha256
 from remuda.untrusted import as_object, as_objects, finite
 
 Document = Mapping[str, Any]
@@ -41,7 +41,7 @@ _LIMIT_WORDS = ("rate", "limit", "quota", "too many", "429", "usage")
 
 def _mark(call_id: str) -> str:
     """Return what the id of our message ends with, at every attempt."""
-    number = int.from_bytes(hashlib.sha256(call_id.encode()).digest()[:12], "big")
+    number = int(sha256(call_id.encode())[:24], 16)
     letters = []
     for _ in range(_MARK_LETTERS):
         number, rest = divmod(number, len(_LETTERS))

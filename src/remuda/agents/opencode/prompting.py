@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from remuda.agents.base import Companion, LaunchContext
 from remuda.agents.prompting import CallAddress, Choice, Composer, ComposerKind, Past
+from remuda.digest import sha256
 from remuda.errors import InputError
 
 from .channel import OpencodeChannel
@@ -113,7 +113,7 @@ class OpencodePrompts:
         """Return a name for the folder with its credentials."""
         home = env.get("HOME", "")
         folder = env.get("XDG_DATA_HOME") or f"{home}/.local/share"
-        return hashlib.sha256(f"opencode {folder}".encode()).hexdigest()[:24]
+        return sha256(f"opencode {folder}".encode())[:24]
 
 
 def _find_border(lines: Sequence[str]) -> int | None:
