@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import os
 import re
+import selectors
+import signal
 import subprocess
-import threading
 import time
 from dataclasses import dataclass, field
-from typing import IO
 
 OUTPUT_BYTES = 1 << 20
 """git's output is cut there."""
+_LAST_SECONDS = 5.0
+"""So long git has to end by itself."""
 _OFF = (
     *("-c", "core.fsmonitor=false"),
     *("-c", "core.hooksPath=/dev/null"),
@@ -49,25 +51,36 @@ class Git:
     git_dir: str | None = None
     """The git folder to use; None for that of `folder`."""
 
-    def run(self, *words: str, most: int = OUTPUT_BYTES) -> tuple[str, bool]:
+    def run(self, *words: str, most: int = OUTPUT_BYTES, is_slow: bool = False) -> tuple[str, bool]:
         """Return what git prints, and whether it was cut at `most` bytes.
 
-        Bytes that are not text stay as they are: the name of a filter or a file can hold any.
+        Bytes that are not text stay as they are: the name of a filter or a file can hold any. Ctrl-C ends
+        git only if it `is_slow`, else it counts afterwards: git could leave a lock.
         """
         where = () if self.git_dir is None else ("--git-dir", self.git_dir)
         command = ["git", *where, "--no-pager", "--no-optional-locks", "--literal-pathspecs", *_OFF, *words]
+        process = None
+        # git has a process group of its own, so that its filters end with it, and Ctrl-C reaches only us.
+        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            with subprocess.Popen(
+            process = subprocess.Popen(
                 command,
                 cwd=self.folder,
                 env=_environment(self.settings),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-            ) as process:
-                return _output(process, most, self.deadline)
+                process_group=0,
+            )
+            if is_slow:
+                signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+            return _output(process, most, self.deadline)
         except OSError as error:
             raise GitFailed(f"cannot run git: {error.strerror}") from None
+        finally:
+            if process is not None:
+                _end(process)
+            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
 
     def line(self, *words: str) -> str | None:
         """Return the line that git prints; None if it fails."""
@@ -102,41 +115,45 @@ def _environment(settings: dict[str, str]) -> dict[str, str]:
 
 
 def _output(process: subprocess.Popen[bytes], most: int, deadline: float) -> tuple[str, bool]:
-    watchdog = threading.Timer(max(0.01, deadline - time.monotonic()), process.kill)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    errors = _LastBytes(process.stderr)
-    watchdog.start()
-    errors.start()
+    """Read both streams: git would wait for a pipe that is full of warnings. Their end is kept."""
+    data, errors = b"", b""
+    with selectors.DefaultSelector() as streams:
+        for stream in (process.stdout, process.stderr):
+            assert stream is not None
+            streams.register(stream, selectors.EVENT_READ)
+        while streams.get_map():
+            ready = streams.select(max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise GitFailed("git did not answer in time")
+            for key, _ in ready:
+                piece = os.read(key.fd, 1 << 16)
+                if not piece:
+                    streams.unregister(key.fileobj)
+                elif key.fileobj is process.stderr:
+                    errors = (errors + piece)[-4096:]
+                else:
+                    data += piece
+            if len(data) > most:
+                return os.fsdecode(data[:most]), True
     try:
-        data = process.stdout.read(most + 1)
-        if is_cut := len(data) > most:
-            process.kill()
-        errors.join()
-        code = process.wait()
-    finally:
-        watchdog.cancel()
-    if is_cut:
-        return os.fsdecode(data[:most]), True
-    if code == -9:
-        raise GitFailed("git did not answer in time")
+        code = process.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        raise GitFailed("git did not answer in time") from None
     if code:
-        error = errors.data.decode("utf-8", "replace").strip()
+        error = errors.decode("utf-8", "replace").strip()
         raise GitFailed(error.splitlines()[-1] if error else f"git failed with {code}")
     return os.fsdecode(data), False
 
 
-class _LastBytes(threading.Thread):
-    """Reads all of a stream and keeps its end: git would wait for a pipe that is full of warnings."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        super().__init__(daemon=True)
-        self._stream = stream
-        self.data = b""
-
-    def run(self) -> None:
-        while piece := self._stream.read(4096):
-            self.data = (self.data + piece)[-4096:]
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End git and what it runs, if it has not ended: politely, since git then removes its locks."""
+    with process:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.communicate(timeout=_LAST_SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def without_filters(git: Git, *, keep_own: bool = False) -> dict[str, str]:

@@ -102,6 +102,7 @@ def _start(spec: SessionSpec, timeout: float, *, lifeline: int | None) -> tuple[
     passed = (theirs.fileno(),) if lifeline is None else (theirs.fileno(), lifeline)
     server = ForkServer() if can_fork() else None
     report_read = ours.detach()
+    group = None
     try:
         complaint: bytes | None = b""
         group = server.fork(spec, passed, timeout) if server is not None else None
@@ -112,11 +113,12 @@ def _start(spec: SessionSpec, timeout: float, *, lifeline: int | None) -> tuple[
         if report is None and not (report := _give_up(report_read, group)):
             raise _not_ready(spec.name, timeout)
         started = _read_report(report, spec.name, complaint or b"")
-    except BaseException:
+    except BaseException as error:
+        theirs.close()
+        if isinstance(error, KeyboardInterrupt):
+            _give_up(report_read, group)
         os.close(report_read)
         raise
-    finally:
-        theirs.close()
     if server is not None and is_slow and not server.is_running and not spec.once:
         server.start()
     return started, report_read
@@ -148,15 +150,15 @@ def _start_slowly(spec: SessionSpec, passed: tuple[int, ...], timeout: float) ->
         return starter.pid, None
 
 
-def _give_up(fd: int, group: int) -> bytes:
+def _give_up(fd: int, group: int | None) -> bytes:
     """End the keeper, and wait for that. Returns its report if one was on its way, else nothing.
 
-    `group` is its process group. A keeper that does not react is killed.
+    `group` is its process group, if it is known. A keeper that does not react is killed.
     """
     with socket.socket(fileno=os.dup(fd)) as ours:
         ours.shutdown(socket.SHUT_WR)
     report = _read_line(fd, _END_LIMIT)
-    if report is None:
+    if report is None and group is not None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
         report = _read_line(fd, _END_LIMIT)

@@ -133,12 +133,13 @@ def start_in_worktree(
         raise FolderUnusable(f"git made no worktree: {error}") from None
     try:
         return start_session(replaced(spec, cwd=cwd, worktree=made.document()), timeout)
-    except RemudaError as error:
+    except (RemudaError, KeyboardInterrupt) as error:
         # Nothing ran in it, unless the set-up command did for a while.
         try:
             remove_worktree(made, spec.name, paths.folder, "")
         except RemudaError:
-            error.hint = f"{error.hint + '; ' if error.hint else ''}its worktree is left at {made.path}"
+            if isinstance(error, RemudaError):
+                error.hint = f"{error.hint + '; ' if error.hint else ''}its worktree is left at {made.path}"
         raise
 
 
@@ -159,18 +160,20 @@ def _make(name: str, cwd: Path, branch: str, config: Config) -> tuple[Worktree, 
     new, branch = not branch, branch or name
     start, options = _start_point(git, branch, entries, new=new)
     try:
-        git.run("worktree", "add", *options, "--", path, start)
+        # The branch comes last: git that is ended while it writes the files can leave the branch locked.
+        git.run("worktree", "add", "--detach", "--", path, start, is_slow=True)
         inside = Git(path, git.deadline, git.settings)
+        inside.run("checkout", *options, start, "--")
         own = os.path.realpath(inside.run("rev-parse", "--absolute-git-dir")[0].removesuffix("\n"))
         commit = inside.run("rev-parse", "HEAD")[0].strip()
         if not _is_whole(inside, path):
             raise GitFailed(f"core.worktree in {common}/config names another folder; unset it")
+        made = Worktree(path, main, common, own, branch, commit, bool(options), config.worktree_setup or "")
+        below = os.path.join(path, os.path.relpath(os.path.realpath(cwd), os.path.realpath(top)))
+        return made, os.path.normpath(below) if os.path.isdir(below) else path
     except (GitFailed, KeyboardInterrupt):
         _undo(git, path, branch if options else None, start)
         raise
-    made = Worktree(path, main, common, own, branch, commit, bool(options), config.worktree_setup or "")
-    below = os.path.join(path, os.path.relpath(os.path.realpath(cwd), os.path.realpath(top)))
-    return made, os.path.normpath(below) if os.path.isdir(below) else path
 
 
 def _main_folder(git: Git, top: str, common: str, listed: str) -> str:
@@ -234,9 +237,12 @@ def _succeeds(git: Git, *words: str) -> bool:
 
 
 def _undo(git: Git, path: str, branch: str | None, start: str) -> None:
-    """Remove what a failed 'worktree add' left. The folder was not there before."""
+    """Remove what a failed 'worktree add' left. The folder was not there before.
+
+    Forced twice: git locks a worktree while it makes it.
+    """
     again = Git(git.folder, time.monotonic() + _QUICK, git.settings)
-    _succeeds(again, "worktree", "remove", "--force", "--", path)
+    _succeeds(again, "worktree", "remove", "--force", "--force", "--", path)
     commit = again.line("rev-parse", "--verify", "-q", f"{start}^{{commit}}")
     if branch is not None and commit is not None:
         _succeeds(again, "update-ref", "-d", f"refs/heads/{branch}", commit)
