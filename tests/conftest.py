@@ -194,9 +194,17 @@ def old_remuda(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return install_old(tmp_path_factory.mktemp("old"))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put those that repeat first: they take longest, and at the end one of them would run alone."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only `make soak` runs, and put first what repeats: at the end it would run alone."""
+    only_in_soak = [] if counts.SOAK else [item for item in items if _is_only_in_soak(item)]
+    if only_in_soak:
+        config.hook.pytest_deselected(items=only_in_soak)
+        items[:] = [item for item in items if not _is_only_in_soak(item)]
     items.sort(key=lambda item: item.get_closest_marker("soak") is None)
+
+
+def _is_only_in_soak(item: pytest.Item) -> bool:
+    return any(mark.kwargs.get("only") for mark in item.iter_markers("soak"))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

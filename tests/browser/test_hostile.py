@@ -16,7 +16,9 @@ from support.browser import PHONE, WIDE, PageBench, requesting, shorten
 from support.keeper import until
 from support.watcher import Watcher
 
-SIZES = pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+SIZES = pytest.mark.parametrize(
+    "size", [WIDE, pytest.param(PHONE, marks=pytest.mark.soak(only=True))], ids=["wide", "phone"]
+)
 _SCRIPT = "<script>window.harm.push('ran')</script><img src=x onerror=\"window.harm.push('ran')\">"
 _TEXT = "\n".join(
     (

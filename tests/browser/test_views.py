@@ -21,7 +21,9 @@ os.write(1, b"ready ")
 while data := os.read(0, 99):
     os.write(1, data.hex(" ").encode() + b" ")
 """
-SIZES = pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+SIZES = pytest.mark.parametrize(
+    "size", [WIDE, pytest.param(PHONE, marks=pytest.mark.soak(only=True))], ids=["wide", "phone"]
+)
 
 
 def session_id(bench: PageBench, name: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,14 @@ from support.print_calls import Calls
 from support.real_sessions import keep
 
 pytestmark = pytest.mark.real
+
+_EACH_TIME = ("Stop renamed", "http hooks unknown", "nothing but the screen")
+
+
+def _some(names: Iterable[str]) -> list[Any]:
+    """Return all drifts, most of them for `make soak` alone. `make test` shows of each that it is said."""
+    only = pytest.mark.soak(only=True)
+    return [pytest.param(one, marks=() if one in _EACH_TIME else only) for one in names]
 
 
 @pytest.mark.parametrize("name", DRIFTS)
@@ -47,7 +57,7 @@ def test_drift_is_said_within_one_turn_and_nothing_is_typed_unproven(
         assert prompts(model) == []
 
 
-@pytest.mark.parametrize("name", [name for name, drift in DRIFTS.items() if drift.typed])
+@pytest.mark.parametrize("name", _some([name for name, drift in DRIFTS.items() if drift.typed]))
 def test_drift_dialog_is_not_answered_by_a_message(
     cli: RealCli, start: Start, model: LoopbackModel, name: str
 ) -> None:
@@ -103,7 +113,7 @@ def test_drift_dialog_is_left_alone_where_no_composer_is_found(
     assert len(prompts(model)) == 1
 
 
-@pytest.mark.parametrize("name", DRIFTS)
+@pytest.mark.parametrize("name", _some(DRIFTS))
 def test_drift_print_answers_or_says_why_not(cli: RealCli, remuda: Commands, name: str) -> None:
     drifted(cli, DRIFTS[name])
     calls = Calls(remuda, cli.binary, cli.env, cli.project)

@@ -95,6 +95,7 @@ def test_stream(check: Check, cli: RealCli) -> None:
     conformance.run(check, StreamBench(cli))
 
 
+@pytest.mark.soak(only=True)  # nearly all of it is that of StreamWorker
 @pytest.mark.parametrize("check", checks_of(PrintBench))
 def test_print(check: Check, cli: RealCli) -> None:
     conformance.run(check, PrintBench(cli))

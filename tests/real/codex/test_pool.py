@@ -72,7 +72,7 @@ def test_app_server(check: Check, codex: RealCodex) -> None:
     conformance.run(check, CodexBench(codex))
 
 
-@pytest.mark.soak
+@pytest.mark.soak(only=True)  # five seconds for each call
 @pytest.mark.parametrize("check", checks_of(ExecBench))
 def test_exec(check: Check, codex: RealCodex) -> None:
     conformance.run(check, ExecBench(codex))

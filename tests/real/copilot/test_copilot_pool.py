@@ -77,7 +77,7 @@ def test_worker(check: Check, copilot: RealCopilot) -> None:
     conformance.run(check, AcpBench(copilot))
 
 
-@pytest.mark.soak
+@pytest.mark.soak(only=True)  # each call starts a copilot
 @pytest.mark.parametrize("check", _PRINT_CHECKS)
 def test_print_worker(check: Check, copilot: RealCopilot) -> None:
     conformance.run(check, AcpPrintBench(copilot))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ class RealCopilot(RealCli):
 
     def __init__(self, folder: Path, base_url: str, *, trust: bool = True) -> None:
         super().__init__(folder, base_url, trust=trust, binary=binary_of("copilot"))
+        self.env["PATH"] = f"{self.binary.parent}{os.pathsep}{self.env['PATH']}"
         # It unpacks 300 MB there at its first start. Nothing else of the home is shared.
         self.env["XDG_CACHE_HOME"] = str(self.binary.parent / "unpacked")
 
