@@ -225,6 +225,42 @@ def test_a_session_of_a_supervised_agent_ends_with_it(server: Process, home: Pat
     asyncio.run(steps())
 
 
+ADOPTS_ORPHANS = """
+from remuda.keeper.start import start_session
+from remuda.proctree import adopt_orphans
+from test_fork_server import *
+adopt_orphans()
+folder = Path(os.environ["REMUDA_HOME"], "sessions")
+keepers = []
+for name in ("first", "second"):
+    keepers.append(start_session(SessionSpec(name, str(folder), ["cat"], "/", dict(os.environ))).keeper_pid)
+    until(is_ready, "a fork server")
+print(*map(is_forked, keepers), *(parent_of(pid) == os.getpid() for pid in keepers))
+subprocess.run([*COMMAND, "kill", "--all"], check=True, stdout=subprocess.DEVNULL)
+"""
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_program_that_adopts_orphans_gets_its_keepers_from_it_and_adopts_them() -> None:
+    assert output_of(ADOPTS_ORPHANS).split() == ["False", "True", "True", "True"]
+
+
+def output_of(program: str, *prefix: str) -> str:
+    """What a program prints that uses this module, in an interpreter of its own."""
+    done = subprocess.run(
+        [*prefix, sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 WITH_A_READ_ONLY_PROC = """
 mount --bind /proc /proc && mount -o remount,ro,bind /proc && exec "$@"
 """
@@ -250,15 +286,8 @@ subprocess.run([*COMMAND, "kill", "second"], check=True, stdout=subprocess.DEVNU
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can mount")
 def test_keeper_that_cannot_change_its_command_is_a_keeper_all_the_same() -> None:
-    inside = [sys.executable, "-c", KEEPER_WITHOUT_FILES]
-    done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", WITH_A_READ_ONLY_PROC, "sh", *inside],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout.split() == ["True", "True", "{}"], done.stderr
+    prefix = ("unshare", "-m", "sh", "-c", WITH_A_READ_ONLY_PROC, "sh")
+    assert output_of(KEEPER_WITHOUT_FILES, *prefix).split() == ["True", "True", "{}"]
 
 
 def test_caller_reads_nothing_of_it_that_only_a_debugger_may_read(server: Process, home: Path) -> None:

@@ -168,6 +168,8 @@ def _would_adopt(pid: int) -> bool:
     A process that adopts orphans may end them. Keepers and supervisors do, and a program below them may have
     lost its environment.
     """
+    if pid == os.getpid():  # we adopt them ourselves
+        return True
     for ancestor in _ancestors():
         if ancestor == pid:
             return True
