@@ -181,15 +181,23 @@ def _is_lock_of(pid: int, words: list[str]) -> bool:
     return words[:1] == ["lock:"] and words[2:6] == ["FLOCK", "ADVISORY", "WRITE", str(pid)]
 
 
-def lock_holders(suffix: str) -> Iterator[tuple[Process, str, bool]]:
-    """Yield each process with its `locked_files`. Linux only."""
-    for pid in _lockers() if _LINUX else ():
+def lock_holders(suffix: str, but: Collection[str] = ()) -> Iterator[tuple[Process, str, bool]]:
+    """Yield each process with its `locked_files`. Linux only.
+
+    `but`: files by their `lock_name`; a process that has locked one of them is not searched.
+    """
+    for pid in _lockers(but) if _LINUX else ():
         for path, removed in locked_files(pid, suffix):
             if started := start_ticks(pid):
                 yield Process(pid, started), path, removed
 
 
-def _lockers() -> Iterable[int]:
+def lock_name(device: int, inode: int) -> str:
+    """Return how the kernel names a locked file. Some file systems have another device in `stat`."""
+    return f"{os.major(device):02x}:{os.minor(device):02x}:{inode}"
+
+
+def _lockers(but: Collection[str]) -> Iterable[int]:
     """Return the processes that have a file locked. The kernel lists them: that is much quicker than to look
     at every file of every process.
     """
@@ -199,4 +207,6 @@ def _lockers() -> Iterable[int]:
     except OSError:  # not every kernel has this list
         return all_pids()
     # `->` stands before a process that waits for a lock.
-    return {int(words[4]) for words in lines if words[1] == "FLOCK" and words[4].isdecimal()}
+    kind = ["FLOCK", "ADVISORY", "WRITE"]
+    locks = [words[4:6] for words in lines if words[1:4] == kind and words[4].isdecimal()]
+    return {int(pid) for pid, _ in locks} - {int(pid) for pid, name in locks if name in but}

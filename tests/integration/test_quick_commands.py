@@ -55,8 +55,8 @@ print(code, *sorted(sys.modules), file=sys.stderr)
 """
 
 
-def loaded_by(remuda: Commands, *words: str, program: str = PROGRAM) -> tuple[str, set[str]]:
-    """Run it in an interpreter of its own. Returns its exit code, and the slow modules that it loaded."""
+def printed_by(remuda: Commands, program: str, *words: str) -> tuple[str, set[str]]:
+    """Run a program. Returns the exit code of the command, and what else it printed."""
     done = subprocess.run(
         [sys.executable, "-c", program, *words],
         env=remuda.env,
@@ -66,8 +66,14 @@ def loaded_by(remuda: Commands, *words: str, program: str = PROGRAM) -> tuple[st
         text=True,
         check=True,
     )
-    code, *modules = done.stderr.splitlines()[-1].split()
-    return code, SLOW_MODULES & set(modules)
+    code, *others = done.stderr.splitlines()[-1].split()
+    return code, set(others)
+
+
+def loaded_by(remuda: Commands, *words: str, program: str = PROGRAM) -> tuple[str, set[str]]:
+    """Run it in an interpreter of its own. Returns its exit code, and the slow modules that it loaded."""
+    code, modules = printed_by(remuda, program, *words)
+    return code, SLOW_MODULES & modules
 
 
 @pytest.fixture
@@ -101,6 +107,27 @@ def test_command_without_sessions_and_boss_loads_nothing_slow(remuda: Commands) 
     assert loaded_by(remuda, "ls") == ("0", set())
     assert loaded_by(remuda, "queue") == ("7", set())
     assert loaded_by(remuda, "status", "work") == ("3", set())
+
+
+OPENED = """
+import sys
+opened = []
+sys.addaudithook(lambda event, words: event == "open" and opened.append(str(words[0])))
+from remuda.cli.quick import run
+code = run(sys.argv[1:])
+print(code, *(path for path in opened if path.endswith(".json")), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("words", [["ls"], ["ls", "-q"], ["status", "work"], ["send", "work", "hello"]])
+def test_command_reads_no_record_of_a_session_that_has_ended(work: Commands, words: list[str]) -> None:
+    work.start("before", "--", "cat")
+    work("kill", "before")
+    record = (work.sessions / "before.json").read_text()
+    for number in range(500):
+        (work.sessions / f"old{number}.json").write_text(record.replace("before", f"old{number}"))
+    assert printed_by(work, OPENED, *words) == ("0", set())
+    assert len(work.json("ls", "--all")) == 502
 
 
 def test_ask_with_a_pool_loads_nothing_slow(remuda: Commands) -> None:

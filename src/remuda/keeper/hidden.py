@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from remuda.errors import SessionExists
-from remuda.paths import SessionPaths, known_names
-from remuda.process_table import Process, lock_holders
+from remuda.paths import SessionPaths
+from remuda.process_table import Process, lock_holders, lock_name
 from remuda.proctree import start_ticks
 
 from .claim import already_running, live_names, read_holder
@@ -36,19 +36,20 @@ def is_alive(paths: SessionPaths) -> bool:
 
 
 def living_names(folder: Path) -> list[str]:
-    """Return the names of `live_names` and hidden ones.
-
-    Searches processes only if a dead session's record has no end.
-    """
+    """Return the names of `live_names` and hidden ones. Reads no record of a session that has ended."""
     names = set(live_names(folder))
-    if any(_is_open(SessionPaths(folder, name)) for name in known_names(folder) - names):
-        names |= keepers_in(folder)
-    return sorted(names)
+    others = {_name_of(path) for _, path, _ in _holders(folder, names.__contains__)} - names
+    # A keeper that starts or ends has no socket either.
+    return sorted([*names, *(name for name in others if _is_open(SessionPaths(folder, name)))])
 
 
 def keepers_in(folder: Path) -> set[str]:
     """Return the names of all sessions in `folder` that have a keeper, whatever is left of their files."""
-    return {Path(path).name.removesuffix(_SUFFIX) for _, path, _ in _holders(folder)}
+    return {_name_of(path) for _, path, _ in _holders(folder)}
+
+
+def _name_of(path: str) -> str:
+    return Path(path).name.removesuffix(_SUFFIX)
 
 
 def _is_open(paths: SessionPaths) -> bool:
@@ -57,9 +58,30 @@ def _is_open(paths: SessionPaths) -> bool:
     return record is not None and record.ended_at is None
 
 
-def _holders(folder: Path) -> Iterator[tuple[Process, str, bool]]:
+def _holders(
+    folder: Path, but: Callable[[str], bool] = lambda _: False
+) -> Iterator[tuple[Process, str, bool]]:
+    """Yield each keeper with its pid file, and whether that was removed.
+
+    `but`: names whose holders are not searched: 500 keepers have 10,000 descriptors.
+    """
     where = os.path.realpath(folder)
-    return (one for one in lock_holders(_SUFFIX) if os.path.dirname(one[1]) == where)
+    locks = _locks(folder, but)
+    return (one for one in lock_holders(_SUFFIX, locks) if os.path.dirname(one[1]) == where)
+
+
+def _locks(folder: Path, wanted: Callable[[str], bool]) -> set[str]:
+    """Return the pid files of these names, as the kernel lists them in its locks."""
+    try:
+        device = os.stat(folder).st_dev
+        with os.scandir(folder) as entries:
+            return {
+                lock_name(device, one.inode())
+                for one in entries
+                if one.name.endswith(_SUFFIX) and wanted(one.name.removesuffix(_SUFFIX))
+            }
+    except OSError:
+        return set()
 
 
 # ── one whose files were removed ──
@@ -67,7 +89,7 @@ def _holders(folder: Path) -> Iterator[tuple[Process, str, bool]]:
 
 def find_hidden_keeper(paths: SessionPaths) -> Process | None:
     """Return a living keeper of that name whose pid file or socket was removed."""
-    for process, path, removed in _holders(paths.folder):
+    for process, path, removed in _holders(paths.folder, lambda name: name != paths.name):
         if os.path.basename(path) == paths.pid.name and (removed or not paths.socket.exists()):
             return process
     return None
