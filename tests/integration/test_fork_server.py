@@ -135,9 +135,98 @@ STARTER = (
         "os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))",
     ],
 )
-def test_a_caller_with_other_surroundings_starts_its_own(server: Process, home: Path, change: str) -> None:
+def test_a_caller_with_other_surroundings_does_not_use_it(server: Process, home: Path, change: str) -> None:
     with started_after(change, home) as keeper:
         assert not is_forked(keeper)
+
+
+def test_callers_with_other_surroundings_have_a_server_each(
+    server: Process, runtime: Path, home: Path
+) -> None:
+    """As in two tabs of a terminal, which have cgroups of their own."""
+    with started_after("os.nice(1)", home, "first-of-the-other") as keeper:
+        assert not is_forked(keeper)
+    until(lambda: len(listening(runtime)) == 2, "the other fork server")
+    for number, change in enumerate(["os.nice(1)", "os.nice(0)"] * 2):
+        with started_after(change, home, f"s{number}") as keeper:
+            assert is_forked(keeper)
+            assert os.getpriority(os.PRIO_PROCESS, keeper) == os.nice(0) + (change == "os.nice(1)")
+
+
+def listening(runtime: Path) -> list[str]:
+    """The sockets on which a fork server listens, and not those of one that still loads."""
+    lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
+    return [words[7] for words in lines if str(runtime) in words[-1] and words[3] == "00010000"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a namespace")
+@pytest.mark.parametrize("kind", ["--uts", "--ipc", "--cgroup", "--mount"])
+def test_a_caller_in_another_namespace_does_not_use_it(server: Process, home: Path, kind: str) -> None:
+    subprocess.run(
+        ["unshare", kind, *COMMAND, "start", "own", "-d", "--", "cat"], check=True, capture_output=True
+    )
+    assert not is_forked(keeper_of(home, "own"))
+    subprocess.run([*COMMAND, "kill", "own"], check=True, capture_output=True)
+
+
+CGROUPS = [Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified")]
+"""Where cgroup v2 may be."""
+
+
+def test_a_caller_in_another_cgroup_does_not_use_it(server: Process, runtime: Path, home: Path) -> None:
+    found = [one for one in CGROUPS if os.access(one / "cgroup.procs", os.W_OK)]
+    if not found:
+        pytest.skip("no cgroup v2 can be made here")
+    group = found[0] / f"remuda-test-{os.getpid()}"
+    group.mkdir()
+    try:
+        change = f"open('{group}/cgroup.procs', 'w').write(str(os.getpid()))"
+        with started_after(change, home) as keeper:
+            assert not is_forked(keeper)
+            assert group.name in Path(f"/proc/{keeper}/cgroup").read_text()
+    finally:
+        end_processes(map(int, (group / "cgroup.procs").read_text().split()))
+        group.rmdir()
+
+
+def test_one_whose_surroundings_changed_is_not_used(home: Path) -> None:
+    """It may be moved to another cgroup after its start."""
+    spec = SessionSpec("other", str(home / "sessions"), ["cat"], "/", {})
+    server = ForkServer()
+    server.path.parent.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as listener, ThreadPoolExecutor(1) as beside:
+        listener.bind(str(server.path))
+        listener.listen()
+        begun = beside.submit(server.fork, spec, [0], PATIENCE)
+        with listener.accept()[0] as connection:
+            connection.sendall(greeting()[:-1] + b"?")
+            assert begun.result(PATIENCE) is None
+            assert connection.recv(1) == b""
+
+
+CONNECT = """
+import socket, sys
+with socket.socket(socket.AF_UNIX) as connection:
+    connection.connect(sys.argv[1])
+    print(len(connection.recv(100)))
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_a_caller_of_another_user_is_not_served(server: Process) -> None:
+    """No other user can reach its socket, unless its folder is changed."""
+    other = ["setpriv", "--reuid=12345", "--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
+    words = [sys.executable, "-c", CONNECT, str(ForkServer().path)]
+    done = [subprocess.run([*by, *words], capture_output=True, check=True).stdout for by in ([], other)]
+    assert [int(one) > 0 for one in done] == [True, False]
+
+
+def test_it_ends_when_no_one_needs_it(runtime: Path) -> None:
+    path = ForkServer().path
+    path.parent.mkdir(mode=0o700)
+    short = "import remuda.keeper.fork_server as server; server.IDLE_LIMIT = 0.1; server.main()"
+    subprocess.run([sys.executable, "-P", "-c", short, str(path)], check=True, timeout=PATIENCE)
+    assert not os.listdir(path.parent)
 
 
 @contextmanager

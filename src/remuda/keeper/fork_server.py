@@ -5,9 +5,10 @@ after a session had to be started the slow way, and ends when no one has needed 
 files have changed. It reads no request itself: each connection is served by a process that it forks, which
 becomes the keeper. So it holds no session and no secret, and its keepers share its memory.
 
-A keeper from here has to be what it would be if the caller had started it. So a caller uses the fork server
-only if both have the same surroundings, and if no other process would have adopted the keeper
-(`_would_adopt`, `can_fork`). In every other case the session is started the slow way.
+A keeper from here has to be what it would be if the caller had started it. So there is a fork server for each
+set of surroundings: every tab of a terminal and every login may have a cgroup of its own. A caller uses one
+only if both still have the same, and if no other process would have adopted the keeper (`_would_adopt`,
+`find_server`). In every other case the session is started the slow way.
 
     caller                      fork server
     connects                    forks twice
@@ -74,10 +75,11 @@ _ALWAYS_IGNORED = {signal.SIGPIPE, signal.SIGXFSZ}  # by every interpreter
 
 
 class ForkServer:
-    """The fork server of this user, this interpreter and this version, as a caller sees it."""
+    """The fork server of this user, interpreter and version, with our surroundings, as a caller sees it."""
 
     def __init__(self) -> None:
-        self.path = _folder() / _socket_name()
+        self._ours = _fingerprint()
+        self.path = _folder() / _socket_name(self._ours)
         self.is_running = False
         """Whether one answered, even if it could not be used."""
 
@@ -94,10 +96,9 @@ class ForkServer:
             try:
                 if not _would_adopt(_parent(_peer_pid(connection))):
                     return None
-                ours = _fingerprint()
                 connection.settimeout(_ANSWER_LIMIT)
                 group, theirs = _GREETING.unpack(read_exactly(connection, _GREETING.size))
-                if ours != theirs:
+                if self._ours != theirs:
                     return None
                 request = _request(spec)
                 connection.settimeout(timeout)  # it reads: from here on it is the keeper
@@ -128,9 +129,14 @@ class ForkServer:
             pass
 
 
-def can_fork() -> bool:
-    """Return whether keepers may come from a fork server here. A session in a session belongs to that one."""
-    return sys.platform.startswith("linux") and "REMUDA_SESSION" not in os.environ
+def find_server() -> ForkServer | None:
+    """Return where a keeper may come from. None on other systems, and for a session in a session."""
+    if not sys.platform.startswith("linux") or "REMUDA_SESSION" in os.environ:
+        return None
+    try:
+        return ForkServer()
+    except OSError:  # our surroundings cannot be read
+        return None
 
 
 def _folder() -> Path:
@@ -144,15 +150,15 @@ def _folder() -> Path:
     return Path(runtime, "remuda") if is_ours else home()  # `sudo -E` keeps the one of the user before
 
 
-def _socket_name() -> str:
-    """Return a name that is different for every interpreter, version and copy of our package."""
+def _socket_name(surroundings: bytes) -> str:
+    """Return a name that is different for all surroundings, interpreters, versions, copies of our package."""
     from hashlib import sha256
 
     from remuda._version import __version__
 
     variables = sorted(interpreter_variables(os.environ).items())
     parts = [sys.executable, sys.version, os.path.abspath(__file__), __version__, *map("=".join, variables)]
-    return f"keepers-{sha256(os.fsencode(chr(0).join(parts))).hexdigest()[:16]}.sock"
+    return f"keepers-{sha256(surroundings + os.fsencode(chr(0).join(parts))).hexdigest()[:16]}.sock"
 
 
 def interpreter_variables(env: Mapping[str, str]) -> dict[str, str]:
@@ -259,7 +265,7 @@ def main() -> None:
     path = Path(sys.argv[1])
     os.chdir("/")
     _set_signals((), ())  # not those of the caller, nor of its shell
-    if path.name != _socket_name():  # a relative PYTHONPATH leads to another package
+    if path.name != _socket_name(_fingerprint()):  # a relative PYTHONPATH leads to another package
         return
     lock_path = path.with_suffix(".lock")
     lock = lockfile.acquire(lock_path, lambda _: True)

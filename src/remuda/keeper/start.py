@@ -16,7 +16,7 @@ from remuda.errors import SpawnFailed, SpawnTimeout, from_code
 from remuda.readable import is_readable
 from remuda.untrusted import parse_json
 
-from .fork_server import ForkServer, can_fork
+from .fork_server import find_server
 
 if TYPE_CHECKING:
     from .prefork import Waiting
@@ -100,7 +100,7 @@ def _start(spec: SessionSpec, timeout: float, *, lifeline: int | None) -> tuple[
     # Not a pipe: by a shutdown the keeper sees that we gave up, and we still see its end.
     ours, theirs = socket.socketpair()
     passed = (theirs.fileno(),) if lifeline is None else (theirs.fileno(), lifeline)
-    server = ForkServer() if can_fork() else None
+    server = find_server()
     report_read = ours.detach()
     group = None
     try:
