@@ -104,6 +104,7 @@ def test_command_on_the_queue_loads_nothing_slow(
 
 
 def test_command_without_sessions_and_boss_loads_nothing_slow(remuda: Commands) -> None:
+    assert loaded_by(remuda, "version") == ("0", set())
     assert loaded_by(remuda, "ls") == ("0", set())
     assert loaded_by(remuda, "queue") == ("7", set())
     assert loaded_by(remuda, "status", "work") == ("3", set())
@@ -173,6 +174,8 @@ def outcome(remuda: Commands, *words: str) -> tuple[int, str, str]:
         (["send", "nothing", "x"], ["send", "--", "nothing", "x"]),
         (["send", "work", "/compact"], ["send", "--", "work", "/compact"]),
         (["send", "work", "x", "--timeout", "5"], ["send", "--timeout", "5", "--", "work", "x"]),
+        (["version"], ["version", "--"]),
+        (["version", "--json"], ["version", "--json", "--"]),
         (["queue"], ["queue", "--"]),
         (["queue", "--history", "--watch"], ["queue", "--history", "--watch", "--"]),
         (["queue", "-i", "--json"], ["queue", "-i", "--json", "--"]),

@@ -115,7 +115,6 @@ SHARED_MODULES = {
     "snooze": "queue_steps",
     "stop-hook": "inbox",
     "up": "boss",
-    "version": "help",
     "wait": "receipt",
     "wake": "sleep",
 }

@@ -1,9 +1,8 @@
-"""remuda help and remuda version. Pages of the manual are in the installed package, or in a checkout."""
+"""remuda help. Pages of the manual are in the installed package, or in a checkout."""
 
 from __future__ import annotations
 
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -15,16 +14,13 @@ from pathlib import Path
 import click
 
 import remuda
-from remuda._version import __version__
 from remuda.errors import InvalidOptions
 from remuda.names import did_you_mean
 
-from .common import json_option
 from .output import (
     RESET,
     cells,
     echo,
-    print_json,
     print_lines,
     print_table,
     rendered,
@@ -271,24 +267,3 @@ def _pager() -> list[str] | None:
     except ValueError:  # an unclosed quote
         return None
     return words if words and shutil.which(words[0]) and os.environ.get("TERM") != "dumb" else None
-
-
-# ── remuda version ──
-
-
-@click.command("version")
-@json_option
-def version_command(as_json: bool) -> None:
-    """Print the version of Remuda, of Python, and of the wire protocol.
-
-    \b
-    Example:
-      remuda version --json
-    """
-    from remuda.wire.messages import PROTOCOL_VERSION
-
-    facts = {"remuda": __version__, "python": platform.python_version(), "protocol": PROTOCOL_VERSION}
-    if as_json:
-        print_json(facts)
-    else:
-        echo(f"remuda {__version__} (Python {facts['python']}, protocol {PROTOCOL_VERSION})")
