@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from benchmarks.peers import Tmux
 from benchmarks.report import Report, Target
-from benchmarks.scene import Scene
+from benchmarks.scene import Scene, await_quiet
 
 from remuda.boss.client import BossClient
 from remuda.boss.detach import start_detached
@@ -26,32 +28,9 @@ _MANY = Target("<=", 55)
 
 def measure(scene: Scene, report: Report, rounds: int) -> None:
     report.title("Commands, exec to exit")
-    python = [sys.executable]
-    tmux = Tmux(scene, ["cat"])
-    commands = {
-        "python -I -S -c pass": [*python, "-I", "-S", "-c", "pass"],
-        "python -c pass": [*python, "-c", "pass"],
-        "remuda version": _remuda("version"),
-        "remuda ls, no sessions": _remuda("ls"),
-    }
-    delays = _in_turn(scene, commands, rounds)
-    imports = [float(_run([*python, "-c", _IMPORT], scene)) for _ in range(rounds * _TIMES)]
-    with _sessions(scene):
-        delays |= _in_turn(
-            scene,
-            {
-                "tmux ls": tmux.command("ls"),
-                "remuda ls": _remuda("ls"),
-                "remuda status": _remuda("status", "work"),
-                "remuda send": _remuda("send", "work", "hello"),
-                "remuda queue": _remuda("queue"),
-                "remuda next --show": _remuda("next", "--show"),
-            },
-            rounds,
-        )
-        for _ in range(_SESSIONS - 1):
-            scene.keep(["cat"])
-        delays |= _in_turn(scene, {f"remuda ls, {_SESSIONS} sessions": _remuda("ls")}, rounds)
+    with scene.new_home("commands") as home:
+        delays = _delays(scene, home, rounds)
+        imports = [float(_run([sys.executable, "-c", _IMPORT], scene)) for _ in range(rounds * _TIMES)]
     medians = {name: report.median(name, some, "ms") for name, some in delays.items()}
     report.median("import remuda", imports, "ms")
     for name in ("ls", "status", "send", "queue", "next --show"):
@@ -62,25 +41,58 @@ def measure(scene: Scene, report: Report, rounds: int) -> None:
         report.add(f"{name} / python -c pass", medians[name] / medians["python -c pass"], "x")
 
 
+def _delays(scene: Scene, home: Path, rounds: int) -> dict[str, list[float]]:
+    python = [sys.executable]
+    tmux = Tmux(scene, ["cat"])
+    await_quiet()
+    commands = {
+        "python -I -S -c pass": [*python, "-I", "-S", "-c", "pass"],
+        "python -c pass": [*python, "-c", "pass"],
+        "remuda version": _remuda("version"),
+        "remuda --help": _remuda("--help"),
+        "remuda ls, no sessions": _remuda("ls"),
+    }
+    delays = _in_turn(scene, commands, rounds)
+    with _agents(scene, home):
+        commands = {
+            "tmux ls": tmux.command("ls"),
+            "remuda ls": _remuda("ls"),
+            "remuda status": _remuda("status", "work"),
+            "remuda queue": _remuda("queue"),
+            "remuda next --show": _remuda("next", "--show"),
+        }
+        delays |= _in_turn(scene, commands, rounds)
+        # Its keeper takes note of a message beside the next command.
+        delays |= _in_turn(scene, {"remuda send": _remuda("send", "work", "hello")}, rounds)
+        for _ in range(_SESSIONS - 1):
+            scene.keep(["cat"])
+        await_quiet()
+        delays |= _in_turn(scene, {f"remuda ls, {_SESSIONS} sessions": _remuda("ls")}, rounds)
+    return delays
+
+
 def _remuda(*words: str) -> list[str]:
     """As a user runs it: by the script that pip installs."""
     return [*own_program(), *words]
 
 
 @contextlib.contextmanager
-def _sessions(scene: Scene) -> Iterator[None]:
-    """A scripted agent, and a boss with one agent that waits."""
+def _agents(scene: Scene, home: Path) -> Iterator[None]:
+    """A scripted agent in a turn that lasts, so that messages wait, and a boss with one agent that waits."""
     _run(_remuda("start", "work", "--agent", "demo", "--detach"), scene)
-    folder = BossFolder(scene.folder / "boss")
+    _run(_remuda("send", "work", "SLOW 3600 a turn"), scene)
+    while json.loads(_run(_remuda("status", "work", "--json"), scene))["state"] != "thinking":
+        time.sleep(0.05)
+    folder = BossFolder(home / "boss")
     started = start_detached(folder, 0, sources=())
     facts = {"message": "done", "cwd": "/srv/demo"}
     event = {"kind": "stopped", "session_id": "session-1", "at": time.time(), "facts": facts}
     BossClient(folder).post("events", body={"events": [event]})
+    await_quiet()
     try:
         yield
     finally:
         scene.end(started["pid"])
-        scene.end_all()
 
 
 def _in_turn(scene: Scene, commands: dict[str, list[str]], rounds: int) -> dict[str, list[float]]:

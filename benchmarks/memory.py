@@ -15,6 +15,7 @@ _MANY = 50
 
 def measure(scene: Scene, report: Report, _rounds: int) -> None:
     report.title(f"Memory of a keeper, {DEFAULT_COLS}x{DEFAULT_ROWS}, decimal megabytes")
+    scene.start_fork_server()
     kept = scene.keep(scene.producer(), cols=DEFAULT_COLS, rows=DEFAULT_ROWS)
     rss, pss = memory_bytes(kept.keeper_pid)
     report.add("RSS before traffic", rss / _MB, "MB", note=f"PSS {pss / _MB:.1f}")

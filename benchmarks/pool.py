@@ -33,6 +33,9 @@ _TURNS = 4
 _IN_A_ROW = 6
 _THROUGHPUT_REQUESTS = 40
 _SESSIONS = 4
+_REST = 2.0
+"""Seconds until an agent is ready for the next request."""
+_WARM = Target("<=", 1.5)
 _MB = 1e6
 _LIMIT = 900.0
 
@@ -86,6 +89,8 @@ class _Group:
                         self._times.setdefault(name, []).extend(seconds * 1000 for seconds in taken)
             await _at_rest(four)
             rates = await self._throughput(four)
+        for _ in range(turns // _TURNS):
+            await self._first_requests()
         self._tell(weight, rates)
 
     # ── who takes part ──
@@ -158,13 +163,28 @@ class _Group:
 
     async def _command(self, *words: str) -> list[float]:
         """From exec to exit, which is mostly Python's own start."""
-        argv, env = [sys.executable, "-m", "remuda", *words, PROMPT], self._env
         began = time.monotonic()
+        check(await self._run(*words, PROMPT))
+        return [time.monotonic() - began]
+
+    async def _run(self, *words: str) -> str:
+        argv, env = [sys.executable, "-m", "remuda", *words], self._env
         done = await asyncio.to_thread(
             subprocess.run, argv, cwd=self._cli.project, env=env, stdin=-3, capture_output=True, check=True
         )
-        check(done.stdout.decode())
-        return [time.monotonic() - began]
+        return done.stdout.decode()
+
+    async def _first_requests(self) -> None:
+        """The first request after `pool serve --detach`, with an agent that is ready and without."""
+        for name, warm in (("warm", "1"), ("cold", "0")):
+            words = ["--detach", "--backend", self._backend, "--size", "1", "--warm", warm]
+            await self._run("pool", "serve", *words, "--claude-binary", str(self._cli.binary))
+            kinds = [f"first request after pool serve, {name}", f"second request after pool serve, {name}"]
+            for kind in kinds:
+                (taken,) = await self._command("ask")
+                self._times.setdefault(kind, []).append(taken * 1000)
+                await asyncio.sleep(_REST)
+            await self._run("pool", "stop")
 
     # ── what it weighs, how much it takes ──
 
@@ -210,6 +230,10 @@ class _Group:
             report.add("terminal pool at rest / bare terminal", rested / floor, "x")
         served = found["pool of 4, cleared, served"] - rested
         report.add(f"through pool serve, {self._backend}, beyond", served, "ms", Target("<=", 10))
+        first, second = (found[f"{one} request after pool serve, warm"] for one in ("first", "second"))
+        report.add(
+            f"pool serve --warm 1, {self._backend}: first / second request", first / second, "x", _WARM
+        )
         for name, rate in rates.items():
             report.add(name, rate, "requests/s")
         note = f"PSS {weight[1]:.1f}"

@@ -47,6 +47,7 @@ from benchmarks.report import Report, machine
 from benchmarks.scene import Scene
 
 BENCHMARKS: dict[str, tuple[Callable[[Scene, Report, int], None], str]] = {
+    "cli": (cli.measure, "tmux ls, tmux send-keys"),
     "throughput": (throughput.measure, "dtach, tmux"),
     "echo": (echo.measure, "dtach -a, tmux attach"),
     "status": (status.measure, "tmux list-panes"),
@@ -56,7 +57,6 @@ BENCHMARKS: dict[str, tuple[Callable[[Scene, Report, int], None], str]] = {
     "memory": (memory.measure, "tmux, with one server for all sessions"),
     "sleep": (sleep.measure, "ending the agent, and claude --resume by hand"),
     "idle": (idle.measure, "tmux"),
-    "cli": (cli.measure, "tmux ls, tmux send-keys"),
     "delivery": (delivery.measure, "a paste into the terminal, tmux send-keys"),
     "inbox": (inbox.measure, "a Stop hook of your own, a file that is appended to"),
     "print": (call.measure, "claude -p"),

@@ -19,13 +19,16 @@ from typing import NamedTuple
 
 from benchmarks.stream import make_stream
 
+from remuda.keeper.fork_server import ForkServer
 from remuda.keeper.spec import DEFAULT_HISTORY_BYTES, SessionSpec
 from remuda.keeper.start import start_session
+from remuda.paths import connect_own
 from remuda.proctree import adopt_orphans, descendants
 from remuda.terminal.pty import Pty, spawn
 
 COLS, ROWS = 80, 24
 _END_TIMEOUT = 15.0
+_LOOK_INTERVAL, _QUIET_LOOKS, _QUIET_LIMIT = 0.1, 30, 60.0
 
 
 class Kept(NamedTuple):
@@ -60,10 +63,14 @@ class Scene:
         self._count = 0
         self._wanted_bytes = stream_bytes
         self._stream: tuple[Path, int] | None = None
+        self._variables = dict(os.environ)
 
     def __enter__(self) -> Scene:
         if not adopt_orphans():
             raise SystemExit("the benchmarks need Linux: without adoption of orphans they could leave some")
+        # Our own calls use this home too, and no fork server of the user's.
+        os.environ["REMUDA_HOME"] = str(self.folder)
+        os.environ.pop("XDG_RUNTIME_DIR", None)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -73,6 +80,20 @@ class Scene:
         if self._stream is not None:
             self._stream[0].unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
+        os.environ.clear()
+        os.environ.update(self._variables)
+
+    @contextlib.contextmanager
+    def new_home(self, name: str) -> Iterator[Path]:
+        """Use a home without earlier sessions; what was started in it is ended."""
+        home, before = self.folder / name, (self.sessions, self.env)
+        home.mkdir(mode=0o700)
+        self.sessions, self.env = home / "sessions", {**self.env, "REMUDA_HOME": str(home)}
+        try:
+            yield home
+        finally:
+            self.end_all()
+            self.sessions, self.env = before
 
     # ── what is played ──
 
@@ -130,6 +151,13 @@ class Scene:
             started = start_session(spec)
         return Kept(name, self.sessions, started.keeper_pid, started.child_pid)
 
+    def start_fork_server(self) -> None:
+        """Start a session and end it, and wait for the fork server that it leaves to the next ones."""
+        self.end(self.keep(["cat"]).keeper_pid)
+        with bounded(30.0, "the fork server"):
+            while not _listens(ForkServer().path):
+                time.sleep(0.01)
+
     @contextlib.contextmanager
     def _emulator_hidden(self) -> Iterator[None]:
         """A keeper started within finds a package that carries no emulator, and runs degraded, as it must."""
@@ -159,6 +187,7 @@ class Scene:
         _end([pid], [pid, *descendants(pid)])
 
     def end_all(self) -> None:
+        """End all processes, also the fork server."""
         while left := descendants(os.getpid()):
             _end([pid for pid in left if _parent(pid) == os.getpid()], left)
         _reap()
@@ -172,6 +201,16 @@ def _end(asked: list[int], concerned: list[int]) -> None:
         for pid in concerned:
             _kill(pid, signal.SIGKILL)
         _gone(concerned, _END_TIMEOUT)
+
+
+def _listens(path: Path) -> bool:
+    try:
+        connection = connect_own(path)
+    except OSError:
+        return False
+    if connection is not None:
+        connection.close()
+    return True
 
 
 def _parent(pid: int) -> int:
@@ -226,6 +265,18 @@ def memory_bytes(pid: int) -> tuple[int, int]:
         if key in found:
             found[key] = int(value) * 1024
     return found["Rss:"], found["Pss:"]
+
+
+def await_quiet() -> None:
+    """Return when nothing else has run for some seconds, or after a minute: another's work would be measured.
+
+    The load average is of no use: it remembers the section before for minutes.
+    """
+    deadline, quiet = time.monotonic() + _QUIET_LIMIT, 0
+    while quiet < _QUIET_LOOKS and time.monotonic() < deadline:
+        time.sleep(_LOOK_INTERVAL)
+        running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
+        quiet = quiet + 1 if running == 1 else 0
 
 
 # ── every wait is bounded ──
