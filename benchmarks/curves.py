@@ -30,6 +30,22 @@ class Curve:
         return "\n".join(_drawn(self)) + "\n"
 
 
+def steepness(points: Points) -> float:
+    """Return how a line grows where it is steepest: 1 is as much as what grows, 2 is its square.
+
+    Counted is what comes on top of the first value, and only if it is more than a fifth of that: less is
+    noise. Points are compared that are five times apart or more.
+    """
+    first = points[0][1]
+    added = [(x, max(y - first, first / 5)) for x, y in points[1:]]
+    slopes = [
+        math.log(later / earlier) / math.log(x / before)
+        for number, (before, earlier) in enumerate(added)
+        for x, later in next(([one] for one in added[number:] if one[0] >= 5 * before), [])
+    ]
+    return max(slopes, default=0.0)
+
+
 class _Axis:
     """Decades around the values, and where a value is between two ends."""
 

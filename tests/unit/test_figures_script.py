@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -94,3 +95,20 @@ def test_curve_is_drawn_on_logarithmic_axes(script: ModuleType) -> None:
     assert growing[0][1] > growing[1][1]  # up is less
     assert flat[0][1] == flat[1][1]
     assert {"A & B", "ls", "start", "sessions", "ms"} <= {"".join(one.itertext()) for one in root}
+
+
+@pytest.mark.parametrize(
+    ("grows", "least", "most"),
+    [
+        (lambda x: 30 + 0.001 * x * x, 1.6, 2.1),
+        (lambda x: 30 + 0.5 * x, 0.8, 1.1),
+        (lambda x: 0.1 * x, 1.0, 1.1),
+        (lambda x: 30 + (x == 50) * 5, 0.0, 0.0),
+    ],
+    ids=["square", "linear after a constant", "linear", "noise"],
+)
+def test_steepest_part_of_a_line_is_found(
+    script: ModuleType, grows: Callable[[int], float], least: float, most: float
+) -> None:
+    steepness = sys.modules[script.Curve.__module__].steepness
+    assert least <= steepness([(x, grows(x)) for x in (1, 10, 50, 100, 200, 500)]) <= most
