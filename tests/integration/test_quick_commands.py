@@ -116,7 +116,7 @@ opened = []
 sys.addaudithook(lambda event, words: event == "open" and opened.append(str(words[0])))
 from remuda.cli.quick import run
 code = run(sys.argv[1:])
-print(code, *(path for path in opened if path.endswith(".json")), file=sys.stderr)
+print(code, *(path for path in opened if "/old" in path), file=sys.stderr)
 """
 
 

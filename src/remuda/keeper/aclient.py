@@ -19,10 +19,10 @@ from remuda.errors import ProtocolError, RemoteProtocolError, RemudaError, Sessi
 from remuda.paths import SessionPaths, connect_own
 from remuda.untrusted import OWN_DEPTH, BadJson, parse_json
 from remuda.wire import connection as wire
-from remuda.wire.connection import ClientConnection
+from remuda.wire.connection import ANSWER_TIMEOUT, ClientConnection, result_of
 from remuda.wire.messages import PROTOCOL_VERSION
 
-from .client import ANSWER_TIMEOUT, RETRY_INTERVAL, absent, result_of, unreachable
+from .client import RETRY_INTERVAL, absent, unreachable
 
 Document = dict[str, Any]
 TerminalEvent = wire.OutputReceived | wire.RepaintReceived | wire.ExitReceived

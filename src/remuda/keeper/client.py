@@ -24,20 +24,18 @@ from remuda.errors import (
     SessionNotFound,
     SessionUnreachable,
     WaitTimeout,
-    from_code,
 )
 from remuda.names import did_you_mean
 from remuda.paths import SessionPaths, connect_own, known_names
 from remuda.readable import is_readable
 from remuda.wire import connection as wire
-from remuda.wire.connection import ClientConnection, ClientEvent
+from remuda.wire.connection import ANSWER_TIMEOUT, ClientConnection, ClientEvent, result_of
 from remuda.wire.messages import PROTOCOL_VERSION, StateByte, Status
 
 from .claim import read_holder
 from .elsewhere import Tunnel, open_tunnel, why_closed
 from .record import SessionRecord
 
-ANSWER_TIMEOUT = 5.0
 RETRY_INTERVAL = 0.01
 """Seconds between two attempts to connect to a keeper whose backlog is full."""
 _READ_BYTES = 1 << 16
@@ -330,15 +328,6 @@ def _reach(paths: SessionPaths) -> socket.socket:
 
 def unreachable(paths: SessionPaths, error: OSError) -> SessionUnreachable:
     return SessionUnreachable(f"cannot reach session '{paths.name}': {error.strerror or error}")
-
-
-def result_of(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the result in the answer to a request. Raises the error that the keeper reports."""
-    if not document.get("ok"):
-        error = document.get("error") or {}
-        raise from_code(error.get("code", ""), error.get("message", "refused"), error.get("hint"))
-    result = document.get("result")
-    return result if isinstance(result, dict) else {}
 
 
 def absent(paths: SessionPaths) -> SessionNotFound | SessionDead | SessionUnreachable:

@@ -18,7 +18,6 @@ from remuda.process_table import Process, lock_holders, lock_name
 from remuda.proctree import start_ticks
 
 from .claim import already_running, live_names, read_holder
-from .record import SessionRecord
 
 _SUFFIX = ".pid"
 _LOOK_INTERVAL = 0.05
@@ -54,6 +53,8 @@ def _name_of(path: str) -> str:
 
 def _is_open(paths: SessionPaths) -> bool:
     """Return whether the session's record has no end."""
+    from .record import SessionRecord  # slow to load, and rarely needed
+
     record = SessionRecord.load(paths.record)
     return record is not None and record.ended_at is None
 

@@ -13,12 +13,20 @@ from remuda._version import __version__
 from remuda.errors import RemoteProtocolError, RemudaError
 from remuda.paths import SessionPaths, connect_own, known_names
 from remuda.readable import is_readable
-from remuda.wire.connection import ClientConnection, ResponseReceived, WelcomeReceived
+from remuda.wire.connection import (
+    ANSWER_TIMEOUT,
+    ClientConnection,
+    ResponseReceived,
+    WelcomeReceived,
+    result_of,
+)
 from remuda.wire.messages import PROTOCOL_VERSION
 
-from .client import ANSWER_TIMEOUT, KeeperClient, result_of
 from .hidden import living_names
-from .record import SessionRecord
+
+TYPE_CHECKING = False  # as type checkers read it
+if TYPE_CHECKING:
+    from .record import SessionRecord
 
 # How many sockets are open at a time: macOS gives a process 256.
 _BATCH = 64
@@ -103,6 +111,8 @@ def _ask_each(folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def _ask(folder: Path, name: str) -> dict[str, Any]:
+    from .client import KeeperClient
+
     try:
         with KeeperClient.connect(name, folder) as client:
             return client.describe()
@@ -116,6 +126,8 @@ def _unreachable(name: str, why: object) -> dict[str, Any]:
 
 def dead_records(folder: Path, living: set[str]) -> Iterator[SessionRecord]:
     """Yield the records of sessions that are not in `living`, by name."""
+    from .record import SessionRecord
+
     for name in sorted(known_names(folder) - living):
         if (record := SessionRecord.load(SessionPaths(folder, name).record)) is not None:
             yield record

@@ -17,12 +17,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from remuda.errors import LocalProtocolError, RemoteProtocolError
+from remuda.errors import LocalProtocolError, RemoteProtocolError, from_code
 from remuda.frozen import frozen
 
 from . import messages
 from .frames import Frame, FrameReader, frame
 from .messages import MODE_BINARY, PROTOCOL_VERSION, HeimdallReader, Status, Type
+
+ANSWER_TIMEOUT = 5.0
+"""Seconds in which a keeper answers what it need not wait for."""
 
 # ── what the keeper hears ────────────────────────────────────────────────────────────────────────────
 
@@ -111,6 +114,15 @@ class WelcomeReceived:
 class ResponseReceived:
     id: int
     document: dict[str, Any]
+
+
+def result_of(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the result in the answer to a request. Raises the error that the keeper reports."""
+    if not document.get("ok"):
+        error = document.get("error") or {}
+        raise from_code(error.get("code", ""), error.get("message", "refused"), error.get("hint"))
+    result = document.get("result")
+    return result if isinstance(result, dict) else {}
 
 
 @frozen
