@@ -27,6 +27,7 @@ def _run() -> None:
 
         sys.argv[:2] = ["remuda stop-hook"]
         stop_hook.main()
+    load_pathlib()
     from remuda.oneshot.output import open_standard_streams, show_bug
 
     sys.excepthook = show_bug
@@ -55,6 +56,26 @@ def _run_command() -> NoReturn:
 
     gc.enable()
     sys.exit(run())
+
+
+def load_pathlib() -> None:
+    """Import pathlib without `urllib.parse`, which Python before 3.12 loads for `as_uri` alone: 2 ms."""
+    from types import ModuleType
+
+    if "urllib.parse" in sys.modules:
+        return
+    stand_in = sys.modules["urllib.parse"] = ModuleType("urllib.parse")
+    vars(stand_in)["quote_from_bytes"] = _quote_from_bytes
+    try:
+        import pathlib  # noqa: F401
+    finally:
+        del sys.modules["urllib.parse"]
+
+
+def _quote_from_bytes(data: bytes) -> str:
+    from urllib.parse import quote_from_bytes
+
+    return quote_from_bytes(data)
 
 
 def _exit_at_once(code: int) -> NoReturn:

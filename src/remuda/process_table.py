@@ -7,7 +7,6 @@ its start time, and is signalled by a descriptor where the system has such.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator
@@ -37,6 +36,8 @@ class Process:
             if fd is None:
                 os.kill(self.pid, signal_number)
             else:
+                import signal  # slow to load, and rarely needed
+
                 signal.pidfd_send_signal(fd, signal_number)
         except (ProcessLookupError, PermissionError):
             pass

@@ -24,6 +24,7 @@ SLOW_MODULES = {
     "http.client",
     "importlib.metadata",
     "inspect",
+    "ipaddress",
     "logging",
     "remuda.config",
     "remuda.oneshot.run",
@@ -36,10 +37,13 @@ SLOW_MODULES = {
     "threading",
     "tomllib",
     "traceback",
+    "urllib.parse",
 }
 """Each takes from 1 to 100 ms to load."""
 PROGRAM = """
 import sys
+from remuda.__main__ import load_pathlib
+load_pathlib()
 from remuda.cli.quick import run
 code = run(sys.argv[1:])
 print(code, *sorted(sys.modules), file=sys.stderr)
@@ -48,7 +52,8 @@ print(code, *sorted(sys.modules), file=sys.stderr)
 
 ASK = """
 import sys
-from remuda.__main__ import _call
+from remuda.__main__ import _call, load_pathlib
+load_pathlib()
 sys.argv[1:1] = ["ask"]
 code = _call(sys.argv[2:])
 print(code, *sorted(sys.modules), file=sys.stderr)

@@ -11,7 +11,6 @@ import os
 import socket
 from collections.abc import Mapping
 from typing import Any, Self
-from urllib.parse import quote, urlencode
 
 from remuda.errors import (
     BossDown,
@@ -28,6 +27,7 @@ from remuda.untrusted import OWN_DEPTH, BadJson, bounded, dump_json, parse_json
 from .folder import BossFolder
 
 ANSWER_TIMEOUT = 10.0
+_UNQUOTED = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~"
 _MARGIN = 5.0
 _MAX_HEAD_BYTES = 64 * 1024
 _MAX_BODY_BYTES = 256 << 20
@@ -46,9 +46,8 @@ class BossClient:
     def get(self, *parts: str, **query: Any) -> Any:
         """`get("queue", "next")` requests `/v1/queue/next`. Raises `BossDown`, or the error of the boss."""
         parameters = {name: _text(value) for name, value in query.items() if value is not None}
-        return self.ask(
-            "GET", _path(parts) + (f"?{urlencode(parameters)}" if parameters else ""), None, self._timeout
-        )
+        pairs = "&".join(f"{name}={_quoted(value)}" for name, value in parameters.items())
+        return self.ask("GET", _path(parts) + (f"?{pairs}" if pairs else ""), None, self._timeout)
 
     def get_brief(self, *parts: str, **query: Any) -> Any:
         """As `get`, for a list of sessions, items or requests: with the beginning of each long text.
@@ -194,7 +193,13 @@ def _path(parts: tuple[str, ...]) -> str:
     for part in parts:
         if not part or "/" in part:
             raise NotInQueue(f"'{part}' not found", hint="'remuda ls' and 'remuda queue' list names and ids")
-    return "/v1/" + "/".join(quote(part, safe="", errors="surrogateescape") for part in parts)
+    return "/v1/" + "/".join(map(_quoted, parts))
+
+
+def _quoted(text: str) -> str:
+    """Quote a word for an address: `urllib` takes 3 ms to load."""
+    characters = text.encode(errors="surrogateescape")
+    return "".join(chr(one) if one in _UNQUOTED else f"%{one:02X}" for one in characters)
 
 
 def _text(value: object) -> str:

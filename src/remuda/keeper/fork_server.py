@@ -301,10 +301,12 @@ def _load() -> Files:
     import shutil  # noqa: F401
 
     from remuda.agents import DEFAULT_AGENT, PLAIN_AGENTS, find_agent, warm  # noqa: F401
+    from remuda.names import is_name
     from remuda.terminal.screen import open_screen
 
-    from . import call, companion, emit, history, logfile, loop, main, survivors  # noqa: F401
+    from . import call, companion, emit, hidden, history, logfile, loop, main, survivors  # noqa: F401
 
+    is_name("a")  # compiles the expression
     for name in (DEFAULT_AGENT, *PLAIN_AGENTS):
         agent = find_agent(name)
         _ = agent.hooks

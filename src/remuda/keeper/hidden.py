@@ -7,7 +7,6 @@ elsewhere none is found.
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -101,6 +100,8 @@ def recall(paths: SessionPaths) -> Process | None:
     hidden = find_hidden_keeper(paths)
     if hidden is None:
         return None
+    import signal  # slow to load, and rarely needed
+
     hidden.signal(signal.SIGHUP)  # one of an older version ignores it
     deadline = time.monotonic() + _RECALL_LIMIT
     while not is_back(paths) and time.monotonic() < deadline:
@@ -131,6 +132,8 @@ def end_hidden(paths: SessionPaths, timeout: float) -> bool:
     hidden = find_hidden_keeper(paths)
     if hidden is None:
         return False
+    import signal
+
     hidden.signal(signal.SIGTERM)
     deadline = time.monotonic() + timeout
     while start_ticks(hidden.pid) == hidden.started and time.monotonic() < deadline:

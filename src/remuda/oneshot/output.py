@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import sys
 import time
 from types import TracebackType
@@ -23,7 +22,9 @@ if TYPE_CHECKING:
 # Only the first one is raised. The call then ends in order, whatever signals follow. So everything after it
 # needs a timeout of its own.
 
-_ENDING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+# `signal` is loaded where it is needed: every command loads this module, and few handle signals.
+
+_ENDING = "SIGINT", "SIGTERM", "SIGHUP"
 _SOON = 0.001
 
 
@@ -38,7 +39,9 @@ class _State:
 
 
 def raise_signals() -> None:
-    for number in _ENDING:
+    import signal
+
+    for number in (signal.Signals[name] for name in _ENDING):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, _on_signal)
     sys.unraisablehook = _raise_again
@@ -49,9 +52,11 @@ def ignore_signals() -> None:
 
     At exit Python restores the default handlers, and a signal would kill it.
     """
+    import signal
+
     _State.over = True
     signal.setitimer(signal.ITIMER_REAL, 0)
-    numbers = (*_ENDING, signal.SIGALRM)
+    numbers = [signal.Signals[name] for name in (*_ENDING, "SIGALRM")]
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)  # Python prints an error if one comes while it is set
     for number in numbers:
         signal.signal(number, signal.SIG_IGN)
@@ -78,6 +83,8 @@ class SignalsHeld:
 
 
 def _on_signal(number: int, _frame: FrameType | None) -> None:
+    import signal
+
     if not _State.over:
         _State.over = True
         _raise(f"interrupted by {signal.Signals(number).name}")
@@ -94,6 +101,8 @@ def _raise_again(dropped: sys.UnraisableHookArgs) -> None:
     if not isinstance(dropped.exc_value, Signalled):
         sys.__unraisablehook__(dropped)
         return
+    import signal
+
     text = str(dropped.exc_value)
 
     def again(_number: int, _frame: FrameType | None) -> None:
