@@ -61,7 +61,9 @@ Handle them by type or by `.code`; the text is for people and may change.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+TYPE_CHECKING = False  # as type checkers read it
+if TYPE_CHECKING:
+    from typing import ClassVar, Final
 
 EXIT_CODES: Final[dict[str, int]] = {
     "OK": 0,

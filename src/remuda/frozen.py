@@ -6,10 +6,16 @@ forty of pure data, and a command that sends one request to a keeper half of tho
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar, dataclass_transform
+TYPE_CHECKING = False  # as type checkers read it; importing `typing` takes 2 ms
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NoReturn, TypeVar, dataclass_transform
 
-T = TypeVar("T")
+    T = TypeVar("T")
+else:
+
+    def dataclass_transform(**_):
+        return lambda function: function
 
 
 @dataclass_transform(frozen_default=True)

@@ -6,7 +6,10 @@ Compiling takes 0.1 to 1 ms each. A command loads forty of them, and uses few.
 from __future__ import annotations
 
 import re
-from typing import Any, AnyStr, cast
+
+TYPE_CHECKING = False  # as type checkers read it
+if TYPE_CHECKING:
+    from typing import Any, AnyStr
 
 _METHODS = ("findall", "finditer", "fullmatch", "match", "search", "split", "sub", "subn")
 
@@ -24,4 +27,4 @@ class _Pattern:
 
 def pattern(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
     """As `re.compile`. A wrong expression is an error when it is first used."""
-    return cast("re.Pattern[AnyStr]", _Pattern(text, flags))
+    return _Pattern(text, flags)  # type: ignore[return-value]

@@ -13,9 +13,12 @@ import math
 import re
 import sys
 from collections.abc import Mapping
-from typing import Any
 
 from .patterns import pattern
+
+TYPE_CHECKING = False  # as type checkers read it
+if TYPE_CHECKING:
+    from typing import Any
 
 MAX_DEPTH = 500
 """Levels of nesting. Python's own encoder and decoder give up below 1,000, at a depth that varies."""

@@ -108,6 +108,13 @@ def test_command_on_the_queue_loads_nothing_slow(
     assert loaded_by(remuda, *words) == (code, set())
 
 
+@pytest.mark.parametrize("words", [["version"], ["ls"], ["ls", "--json"], ["status", "work"]])
+def test_most_common_commands_do_not_load_typing(work: Commands, words: list[str]) -> None:
+    """It takes 2 ms, and its first `NamedTuple` another one."""
+    code, modules = printed_by(work, PROGRAM, *words)
+    assert (code, {"typing", "signal"} & modules) == ("0", set())
+
+
 def test_command_without_sessions_and_boss_loads_nothing_slow(remuda: Commands) -> None:
     assert loaded_by(remuda, "version") == ("0", set())
     assert loaded_by(remuda, "ls") == ("0", set())

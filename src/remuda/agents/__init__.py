@@ -10,11 +10,11 @@ import os
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
 
 from remuda.arguments import shown
 from remuda.errors import InvalidOptions
 
+TYPE_CHECKING = False  # as type checkers read it
 if TYPE_CHECKING:  # a call of `remuda print` needs one module of one agent
     from importlib.metadata import EntryPoint
 

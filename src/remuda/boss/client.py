@@ -10,7 +10,6 @@ import json
 import os
 import socket
 from collections.abc import Mapping
-from typing import Any, Self
 
 from remuda.errors import (
     BossDown,
@@ -25,6 +24,10 @@ from remuda.paths import SocketAddress, peer_uid
 from remuda.untrusted import OWN_DEPTH, BadJson, bounded, dump_json, parse_json
 
 from .folder import BossFolder
+
+TYPE_CHECKING = False  # as type checkers read it
+if TYPE_CHECKING:
+    from typing import Any, Self
 
 ANSWER_TIMEOUT = 10.0
 _UNQUOTED = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~"

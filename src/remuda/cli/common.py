@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
 
 from remuda.duration import LONGEST, parse_time, show_duration, show_moment
 from remuda.errors import InvalidOptions, RemudaError, SessionNotFound
@@ -18,13 +17,16 @@ from remuda.untrusted import one_line
 from . import declare
 from .output import cut, echo, flat, json_line, style
 
+TYPE_CHECKING = False  # as type checkers read it
 if TYPE_CHECKING:
+    from typing import Any, TypeVar
+
     import click
     from click.shell_completion import CompletionItem
 
     from remuda.config import Config
 
-F = TypeVar("F", bound=Callable[..., Any])
+    F = TypeVar("F", bound=Callable[..., Any])
 
 _STATE_COLOURS = {
     "idle": "green",

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
 
 from remuda.errors import BossDown, RemudaError, SessionNotFound
 from remuda.keeper.elsewhere import own_host, split_host
 
 from .output import complain
 
+TYPE_CHECKING = False  # as type checkers read it
 if TYPE_CHECKING:
+    from typing import Any
+
     from remuda.boss.client import BossClient
 
-Document = dict[str, Any]
+    Document = dict[str, Any]
 
 _TIMEOUT = 5.0
 _AT_ONCE = 16

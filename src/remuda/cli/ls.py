@@ -6,7 +6,6 @@ import select
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from remuda.duration import show_duration
 from remuda.errors import InvalidOptions, RemudaError
@@ -27,10 +26,13 @@ from .common import (
 )
 from .elsewhere import list_elsewhere, session_document
 from .output import complain, echo, flat, print_json, table_lines
-from .outside import Document, list_outside, with_tokens
+from .outside import list_outside, with_tokens
 
+TYPE_CHECKING = False  # as type checkers read it
 if TYPE_CHECKING:
     from remuda.keeper.client import KeeperClient
+
+    from .outside import Document
 
 _HEAD = ("NAME", "STATE", "SINCE", "AGENT", "WHERE", "CWD", "LAST LINE")
 _OPTIONAL = ("AGENT", "WHERE", "CWD")

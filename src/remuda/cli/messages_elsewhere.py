@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remuda.boss.client import BossClient, RemoteBoss
 from remuda.boss.elsewhere import cancel_message, follow, interrupt, not_answered, send
@@ -12,9 +12,12 @@ from remuda.errors import HostUnreachable, InvalidOptions
 from remuda.inbox.catalog import Listed
 from remuda.keeper.cancel import Cancelled
 
-from .elsewhere import Document, list_elsewhere
+from .elsewhere import list_elsewhere
 from .output import complain, echo, print_answer, print_json
 from .redraw import ProgressLine
+
+if TYPE_CHECKING:
+    from .elsewhere import Document
 
 
 def send_elsewhere(

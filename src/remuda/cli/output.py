@@ -13,12 +13,15 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TextIO
 
 from remuda.errors import OutputFailed
 from remuda.oneshot.output import for_terminal, without_halves
 from remuda.patterns import pattern
 from remuda.untrusted import printable, show_json
+
+TYPE_CHECKING = False  # as type checkers read it
+if TYPE_CHECKING:
+    from typing import TextIO
 
 _TOKEN = os.urandom(8).hex()
 _MARKED = pattern(f"\x1b{_TOKEN}<([^>]*)>")

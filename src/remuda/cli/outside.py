@@ -6,11 +6,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from remuda.boss.attention.display import beginnings, label
 from remuda.boss.client import BossClient
 from remuda.errors import BossDown, NotInQueue, RemudaError, SessionNotFound
+from remuda.frozen import frozen
 from remuda.names import check_name, did_you_mean, is_name
 from remuda.paths import SessionPaths, known_names
 from remuda.untrusted import one_line
@@ -19,7 +19,11 @@ from .common import find_folder, pick_session
 from .elsewhere import hint_elsewhere
 from .output import complain
 
-Document = dict[str, Any]
+TYPE_CHECKING = False  # as type checkers read it
+if TYPE_CHECKING:
+    from typing import Any
+
+    Document = dict[str, Any]
 KEYS = (
     *(
         "name",
@@ -55,7 +59,8 @@ _STATES = {
 """For a boss before 0.2, which does not report `agent_state`."""
 
 
-class OutsideAgent(NamedTuple):
+@frozen
+class OutsideAgent:
     """An agent without a keeper, and its item in the queue."""
 
     name: str

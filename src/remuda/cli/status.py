@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 from remuda.agents.state import State
 from remuda.duration import show_duration, show_moment
@@ -20,6 +19,10 @@ from .common import (
     short_path,
 )
 from .output import echo, flat, print_fields, print_json
+
+TYPE_CHECKING = False  # as type checkers read it
+if TYPE_CHECKING:
+    from typing import Any
 
 
 @declare.command("status")

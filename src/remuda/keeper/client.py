@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from remuda._version import __version__
 from remuda.arguments import absolute_path
@@ -35,6 +34,10 @@ from remuda.wire.messages import PROTOCOL_VERSION, StateByte, Status
 from .claim import read_holder
 from .elsewhere import Tunnel, open_tunnel, why_closed
 from .record import SessionRecord
+
+TYPE_CHECKING = False  # as type checkers read it
+if TYPE_CHECKING:
+    from typing import Any
 
 RETRY_INTERVAL = 0.01
 """Seconds between two attempts to connect to a keeper whose backlog is full."""

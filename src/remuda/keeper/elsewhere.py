@@ -9,12 +9,16 @@ from __future__ import annotations
 import re
 import socket
 import time
-from typing import Any, NamedTuple
 
 from remuda.errors import BossDown, HostUnreachable, NotInFleet, RemudaError, WaitTimeout, from_code
+from remuda.frozen import frozen
 from remuda.paths import connect_own, home
 from remuda.patterns import pattern
 from remuda.untrusted import BadJson, dump_json, parse_object
+
+TYPE_CHECKING = False  # as type checkers read it
+if TYPE_CHECKING:
+    from typing import Any
 
 TUNNEL_SOCKET = "tunnel.sock"
 OPEN_TIMEOUT = 20.0
@@ -49,7 +53,8 @@ def split_host(word: str) -> tuple[str | None, str]:
     return (None, rest) if host == own else (host, rest)
 
 
-class Tunnel(NamedTuple):
+@frozen
+class Tunnel:
     sock: socket.socket
     id: str
     session: str

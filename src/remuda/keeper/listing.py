@@ -7,7 +7,6 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from remuda._version import __version__
 from remuda.errors import RemoteProtocolError, RemudaError
@@ -26,6 +25,8 @@ from .hidden import living_names
 
 TYPE_CHECKING = False  # as type checkers read it
 if TYPE_CHECKING:
+    from typing import Any
+
     from .record import SessionRecord
 
 # How many sockets are open at a time: macOS gives a process 256.

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from remuda import durable
 from remuda.frozen import fields_of, fresh, frozen, replaced
 from remuda.paths import SessionPaths
 from remuda.untrusted import parse_json
+
+TYPE_CHECKING = False  # as type checkers read it
+if TYPE_CHECKING:
+    from typing import Any
 
 
 @frozen

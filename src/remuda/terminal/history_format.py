@@ -135,8 +135,8 @@ class HistoryParser:
         if self.damaged:
             return
         try:
-            for kind, payload in self._reader.feed(data):
-                event = _parse(kind, payload)
+            for one in self._reader.feed(data):
+                event = _parse(one.type, one.payload)
                 if event is not None:
                     yield event
         except (RemoteProtocolError, struct.error):

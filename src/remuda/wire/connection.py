@@ -15,7 +15,6 @@ know.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from remuda.errors import LocalProtocolError, RemoteProtocolError, from_code
 from remuda.frozen import frozen
@@ -23,6 +22,10 @@ from remuda.frozen import frozen
 from . import messages
 from .frames import Frame, FrameReader, frame
 from .messages import MODE_BINARY, PROTOCOL_VERSION, HeimdallReader, Status, Type
+
+TYPE_CHECKING = False  # as type checkers read it
+if TYPE_CHECKING:
+    from typing import Any
 
 ANSWER_TIMEOUT = 5.0
 """Seconds in which a keeper answers what it need not wait for."""

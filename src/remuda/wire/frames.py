@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Final, NamedTuple
 
 from remuda.errors import LocalProtocolError, RemoteProtocolError
+from remuda.frozen import frozen
+
+TYPE_CHECKING = False  # as type checkers read it
+if TYPE_CHECKING:
+    from typing import Final
 
 _HEAD = struct.Struct(">BI")
 HEADER_BYTES: Final = _HEAD.size
@@ -18,7 +22,8 @@ MAX_PAYLOAD_BYTES: Final = 1 << 20
 SHORT_BYTES: Final = 256
 
 
-class Frame(NamedTuple):
+@frozen
+class Frame:
     type: int
     payload: bytes
 

@@ -11,7 +11,6 @@ import re
 import struct
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import Any, Final
 
 from remuda import untrusted
 from remuda.errors import LocalProtocolError, RemoteProtocolError
@@ -19,6 +18,10 @@ from remuda.frozen import frozen
 from remuda.patterns import pattern
 
 from .frames import HEADER_BYTES, Frame, FrameReader, frame, header, short_headers
+
+TYPE_CHECKING = False  # as type checkers read it
+if TYPE_CHECKING:
+    from typing import Any, Final
 
 MODE_BINARY: Final = b"\x00"
 PROTOCOL_VERSION: Final = 1
