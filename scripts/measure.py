@@ -146,7 +146,7 @@ def shared_modules(tree: Tree) -> list[str]:
 
 def agent_imports(tree: Tree) -> list[str]:
     """Import statements of one agent's folder in other rooms."""
-    inside = (f"src/{PACKAGE}/agents/", f"src/{PACKAGE}/testing/")
+    inside = f"src/{PACKAGE}/agents/"
     found = {
         f"{one.place}:{line}"
         for one in tree.code

@@ -156,7 +156,11 @@ class AgentSources(Protocol):
         env: Mapping[str, str] | None = None,
         read: ReadFile | None = None,
     ) -> list[Event]:
-        """Read a hook's payload. `env` is the environment of the hook, as far as it was passed on."""
+        """Read a hook's payload. `env` is the environment of the hook, as far as it was passed on.
+
+        The boss calls this in a thread, with `read`. An agent with many hooks also has `is_quick(payload)`: a
+        hook for which that is true makes no diff, and is read at once, without `read`.
+        """
 
     # ── running agents ──
 
