@@ -84,7 +84,7 @@ def test_recovery_transcript_bad_record_costs_only_itself(bad: bytes, tmp_path: 
 def test_print_transcript_bad_record_costs_only_itself(bad: bytes, tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_bytes(lines(bad))
-    assert TurnTail(path, None).read() == GOOD
+    assert list(TurnTail(path, None).read()) == GOOD
 
 
 def test_print_stream_bad_message_costs_only_itself(bad: bytes) -> None:
