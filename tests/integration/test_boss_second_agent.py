@@ -19,7 +19,7 @@ from remuda.agents.plain import PlainAgent
 from remuda.agents.sources import (
     AgentSources,
     BackgroundJob,
-    ConversationReader,
+    NoSources,
     PermissionReader,
     ReadFile,
     RegistryEntry,
@@ -70,10 +70,9 @@ class PonyPermissions:
         return tool != "trot"
 
 
-class PonySources:
+class PonySources(NoSources):
     agent = "pony"
     permissions: PermissionReader = PonyPermissions()
-    conversations: ConversationReader | None = None
 
     def hook_events(
         self,
@@ -116,9 +115,6 @@ class PonySources:
 
     def attach_command(self, session_id: str) -> str:
         return f"pony mount {session_id}"
-
-    def paste_text(self, data: bytes) -> bytes:
-        return data
 
 
 class PonyAgent(PlainAgent):

@@ -20,11 +20,9 @@ from remuda.agents.plain import PlainAgent
 from remuda.agents.prompting import CallAddress, Carried, Choice, Composer, ComposerKind, Past, PromptProtocol
 from remuda.agents.sources import (
     AgentSources,
-    BackgroundJob,
-    ConversationReader,
+    NoSources,
     PermissionReader,
     ReadFile,
-    RegistryEntry,
 )
 from remuda.agents.warm import WarmAgent, WorkerOptions
 from remuda.errors import InputError
@@ -185,11 +183,10 @@ class MustangPermissions:
         return False
 
 
-class MustangSources:
+class MustangSources(NoSources):
     """A mustang has no registry. Its hooks are its notes."""
 
     permissions: PermissionReader = MustangPermissions()
-    conversations: ConversationReader | None = None
 
     def __init__(self, agent: str) -> None:
         self.agent = agent
@@ -206,32 +203,8 @@ class MustangSources:
         describe = partial(self.permissions.facts, read=read)
         return attention_events(read_note(payload), at, agent=self.agent, describe=describe, id=id)
 
-    def registry_folder(self, env: Mapping[str, str], transcript: str | None = None) -> Path | None:
-        return None
-
-    def read_registry(self, document: Mapping[str, Any]) -> RegistryEntry | None:
-        return None
-
-    def find_transcript(self, env: Mapping[str, str], session_id: str) -> Path | None:
-        return None
-
-    def transcript_folders(self, env: Mapping[str, str], cwd: Path) -> Iterable[Path]:
-        return []
-
-    def record_events(self, record: Mapping[str, Any], session_id: str) -> list[Event]:
-        return []
-
-    def job_files(self, registry: Path) -> Iterable[Path]:
-        return []
-
-    def read_job(self, document: Mapping[str, Any]) -> BackgroundJob | None:
-        return None
-
     def attach_command(self, session_id: str) -> str:
         return f"mustang {session_id}"
-
-    def paste_text(self, data: bytes) -> bytes:
-        return data
 
 
 # ── the pool ──
