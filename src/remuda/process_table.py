@@ -198,5 +198,5 @@ def _lockers() -> Iterable[int]:
             lines = [line.split() for line in file]
     except OSError:  # not every kernel has this list
         return all_pids()
-    # `->` stands before a process that waits for a lock.
+    # `->` is before a process that waits for a lock.
     return {int(words[4]) for words in lines if words[1] == "FLOCK" and words[4].isdecimal()}

@@ -224,7 +224,7 @@ class AgentSources(Protocol):
 
 
 class NoSources:
-    """What an agent without hooks, registry, transcripts and background jobs tells the boss."""
+    """What an agent without hooks, registry, transcripts and background jobs says to the boss."""
 
     conversations: ConversationReader | None = None
 

@@ -42,7 +42,7 @@ log = logging.getLogger("remuda.fleet.requests")
 Document = dict[str, Any]
 
 CLAIM_SECONDS = 30.0
-"""A host that was not heard of for so long has lost the request."""
+"""Seconds. A host that was silent for longer has lost the request."""
 MAX_ATTEMPTS = 3
 _KEPT_SECONDS = 86400.0
 _LONGEST_WAIT = 60.0
