@@ -5,18 +5,12 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import time
-from pathlib import Path
 from typing import Any
 
+from benchmarks.kept_agent import KeptAgent
 from benchmarks.report import Report, Target, percentile
 from benchmarks.scene import Scene, bounded, memory_bytes
 
-from remuda.inbox.journal import Inbox
-from remuda.inbox.receipts import follow
-from remuda.keeper.environment import session_environment
-from remuda.keeper.spec import SessionSpec
-from remuda.keeper.start import Started, start_session
-from remuda.paths import SessionPaths
 from remuda.pool.client import Client
 from remuda.proctree import descendants
 from remuda.testing.loopback_model import LoopbackModel
@@ -48,12 +42,16 @@ def measure(scene: Scene, report: Report, rounds: int) -> None:
 
 def report_session(scene: Scene, report: Report, cli: RealCli, agent: str, messages: int) -> None:
     """Measure messages to a kept session of this agent, and its memory."""
-    started, inbox = _keep(scene, cli, agent)
-    sent = [_send(inbox, f"message {number}") for number in range(messages)]
+    kept = KeptAgent(scene, cli, agent)
+    kept.send("the first one is slower")
+    sent = []
+    for number in range(messages):
+        time.sleep(_PAUSE)
+        sent.append(kept.send(f"message {number}") * 1000)
     note = f"p90 {percentile(sent, 0.9):.3g}"
     report.add("message to submitted, p50", percentile(sent, 0.5), "ms", note=note)
-    keeper, _ = memory_bytes(started[0])
-    processes = sum(memory_bytes(pid)[1] for pid in descendants(started[0]))
+    keeper, _ = memory_bytes(kept.keeper_pid)
+    processes = sum(memory_bytes(pid)[1] for pid in descendants(kept.keeper_pid))
     report.add("kept session: keeper, RSS", keeper / _MB, "MB")
     report.add("kept session: agent and its server, PSS", processes / _MB, "MB")
     scene.end_all()
@@ -78,33 +76,3 @@ def _exec(cli: RealCodex) -> float:
     words = cli.argv("exec", "--json", "--ephemeral", "hello")
     subprocess.run(words, cwd=cli.project, env=cli.env, capture_output=True, check=True, timeout=60)
     return (time.monotonic() - began) * 1000
-
-
-def _keep(scene: Scene, cli: RealCli, agent: str) -> tuple[Started, Inbox]:
-    name = scene.name("x")
-    spec = SessionSpec(
-        name=name,
-        folder=str(scene.sessions),
-        argv=cli.argv(),
-        cwd=str(cli.project),
-        env=session_environment({**cli.env, "REMUDA_HOME": str(scene.folder)}, name, "REMUDA_ID", {}),
-        agent=agent,
-        cols=100,
-        rows=30,
-        kill_grace=1.0,
-    )
-    paths = SessionPaths(Path(spec.folder), name)
-    if isinstance(cli, RealCodex):
-        cli.sockets.add(paths.scratch / "s")
-    started = start_session(spec)
-    inbox = Inbox(paths.inbox)
-    _send(inbox, "the first one is slower")
-    return started, inbox
-
-
-def _send(inbox: Inbox, text: str) -> float:
-    time.sleep(_PAUSE)
-    began = time.time()
-    message = inbox.put(text).id
-    *_, last = follow(inbox.folder, message, 60.0)
-    return (next(float(step["at"]) for step in last.steps if step["stage"] == "submitted") - began) * 1000

@@ -10,17 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
+from benchmarks.kept_agent import KeptAgent
 from benchmarks.report import Report, Target, percentile
 from benchmarks.scene import Scene, bounded
 
-from remuda.inbox.journal import Inbox
-from remuda.inbox.receipts import Trace, follow
-from remuda.keeper.environment import session_environment
-from remuda.keeper.spec import SessionSpec
-from remuda.keeper.start import start_session
-from remuda.paths import SessionPaths
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 from remuda.testing.real_cli.bench import PlainTerminal
@@ -42,11 +36,13 @@ def measure(scene: Scene, report: Report, rounds: int) -> None:
         RealCli(scene.folder / "kept", model.url) as kept,
         _at_rest(bare, model) as terminal,
     ):
-        inbox = _keep(scene, kept)
+        agent = KeptAgent(scene, kept)
+        agent.send("the first one is slower")
+        time.sleep(_PAUSE)
         for number in range(rounds * _MESSAGES):
             pasted.append(_paste(terminal, model, f"paste {number}"))
             time.sleep(_PAUSE)
-            sent.append(_send(inbox, f"message {number}"))
+            sent.append(agent.send(f"message {number}") * 1000)
             time.sleep(_PAUSE)
         scene.end_all()
     floor = percentile(pasted, 0.5)
@@ -70,35 +66,3 @@ def _paste(terminal: PlainTerminal, model: LoopbackModel, text: str) -> float:
     began = time.monotonic()
     terminal.write(f"\x1b[200~{text}\x1b[201~\r".encode())
     return (model.wait_for(text).received - began) * 1000
-
-
-def _keep(scene: Scene, cli: RealCli) -> Inbox:
-    name = scene.name("d")
-    spec = SessionSpec(
-        name=name,
-        folder=str(scene.sessions),
-        argv=cli.argv(),
-        cwd=str(cli.project),
-        env=session_environment({**cli.env, "REMUDA_HOME": str(scene.folder)}, name, "REMUDA_ID", {}),
-        agent="claude",
-        classifier="claude",
-        cols=100,
-        rows=30,
-        kill_grace=1.0,
-    )
-    start_session(spec)
-    inbox = Inbox(SessionPaths(Path(spec.folder), name).inbox)
-    _send(inbox, "the first one is slower")
-    time.sleep(_PAUSE)
-    return inbox
-
-
-def _send(inbox: Inbox, text: str) -> float:
-    began = time.time()
-    message = inbox.put(text).id
-    *_, last = follow(inbox.folder, message, 30.0)
-    return (submitted_at(last) - began) * 1000
-
-
-def submitted_at(trace: Trace) -> float:
-    return next(float(step["at"]) for step in trace.steps if step["stage"] == "submitted")

@@ -8,21 +8,14 @@ keeper heard that hook, by the date of the receipt.
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
-from benchmarks.delivery import submitted_at
+from benchmarks.kept_agent import KeptAgent
 from benchmarks.print import bare_tui, hook_listener
 from benchmarks.report import Report, Target
 from benchmarks.scene import Scene, bounded, memory_bytes
 
 from remuda.errors import NotSafe
-from remuda.inbox.journal import Inbox
-from remuda.inbox.receipts import follow
 from remuda.keeper.client import KeeperClient
-from remuda.keeper.environment import session_environment
-from remuda.keeper.spec import SessionSpec
-from remuda.keeper.start import start_session
-from remuda.paths import SessionPaths
 from remuda.proctree import descendants
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
@@ -70,31 +63,13 @@ def measure(scene: Scene, report: Report, rounds: int) -> None:
     report.add("wake / the agent's own resume", whole / floor, "x", Target("<=", 1.3))
 
 
-class _Session:
+class _Session(KeptAgent):
     def __init__(self, scene: Scene, cli: RealCli) -> None:
-        name = scene.name("s")
-        spec = SessionSpec(
-            name=name,
-            folder=str(scene.sessions),
-            argv=cli.argv(),
-            cwd=str(cli.project),
-            env=session_environment({**cli.env, "REMUDA_HOME": str(scene.folder)}, name, "REMUDA_ID", {}),
-            agent="claude",
-            classifier="claude",
-            kill_grace=5.0,
-        )
-        self._keeper = start_session(spec).keeper_pid
-        self._inbox = Inbox(SessionPaths(Path(spec.folder), name).inbox)
-        self.client = KeeperClient.connect(name, Path(spec.folder))
-
-    def send(self, prompt: str) -> float:
-        """Seconds until the agent says that it took it. Returns when the turn has ended."""
-        began = time.time()
-        *_, last = follow(self._inbox.folder, self._inbox.put(prompt).id, _PATIENCE)
-        return submitted_at(last) - began
+        super().__init__(scene, cli, kill_grace=5.0)
+        self.client = KeeperClient.connect(self.paths.name, scene.sessions)
 
     def weight(self) -> float:
-        return sum(memory_bytes(pid)[1] for pid in (self._keeper, *descendants(self._keeper)))
+        return sum(memory_bytes(pid)[1] for pid in (self.keeper_pid, *descendants(self.keeper_pid)))
 
     def sleep(self) -> float:
         """End the agent; the weight after that."""

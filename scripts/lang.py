@@ -2,8 +2,7 @@
 
     python scripts/lang.py                 phrases per 10,000 words: what users read, the code's own words
     python scripts/lang.py --list [PATH]   each place, `file:line: phrase: text`
-    python scripts/lang.py --check         exit with 1 if what users read has any, or the code of rooms that
-                                           have none (PLAIN_ROOMS); `make lint` runs this
+    python scripts/lang.py --check         exit with 1 if there is any; `make lint` runs this
 
 What users read: the Markdown files, help texts, error messages, log lines, and the docstrings of the public
 Python API. The code's own words: all other docstrings and comments. Measured in the same way (whole trees):
@@ -25,11 +24,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LONGEST_SENTENCE = 35
-PLAIN_ROOMS = (
-    *("admission", "agents", "inbox", "keeper", "launch", "oneshot", "pool", "supervised", "terminal"),
-    *("testing", "tmux", "turns", "wire"),
-)
-"""Folders of src/remuda whose docstrings and comments are checked too."""
 PHRASES = {
     "of which/whom/whose": r"\bof (?:which|whom|whose)\b",
     "whoever/whom": r"\b(?:[Ww]hoever|[Ww]hom|[Ww]homever)\b",
@@ -177,11 +171,6 @@ def long_sentences(text: Text) -> Iterator[tuple[int, int, str]]:
             yield line, count, " ".join(part.split())[:70]
 
 
-def _is_checked(text: Text, root: Path) -> bool:
-    rooms = (root / "src" / "remuda" / room for room in PLAIN_ROOMS)
-    return text.for_users or any(room in text.path.parents for room in rooms)
-
-
 def count_words(text: str) -> int:
     return len(_WORD.findall(text))
 
@@ -189,7 +178,7 @@ def count_words(text: str) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Count stilted phrases in this tree.")
     parser.add_argument("--list", action="store_true", help="print each place")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if checked texts have any")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if there is any")
     parser.add_argument("--code", action="store_true", help="with --list: the code's own words too")
     parser.add_argument("--root", type=Path, default=ROOT, help="the tree to read")
     parser.add_argument("path", nargs="*", type=Path, help="read only these files and folders")
@@ -203,8 +192,7 @@ def main() -> int:
         if only and not any(text.path == one or one in text.path.parents for one in only):
             continue
         words[text.for_users] += count_words(text.words)
-        listed = options.list and (text.for_users or options.code)
-        shown = _is_checked(text, root) if options.check else listed
+        shown = options.check or (options.list and (text.for_users or options.code))
         where = text.path.relative_to(root)
         for line, name, around in places(text):
             counts[text.for_users][name] += 1

@@ -2,6 +2,7 @@
 
     python scripts/measure.py [PATH ...]    one column for each tree; this one without a PATH
     python scripts/measure.py --list [PATH] also every place behind a number
+    python scripts/measure.py --without fleet --without agents/codex    without these folders of the package
 
 To compare with an older commit: `git archive COMMIT | tar x -C /tmp/old`, then `measure.py /tmp/old .`.
 A name counts as used if any other place in `src` has it as a word: a method that is called through a protocol
@@ -90,13 +91,15 @@ class Module:
 
 @dataclass(frozen=True)
 class Tree:
-    """The code and the tests of one source tree."""
+    """The code and the tests of one source tree, without some folders of the package."""
 
     root: Path
+    without: tuple[str, ...] = ()
 
     @cached_property
     def code(self) -> list[Module]:
-        return list(self._read("src"))
+        left_out = tuple(f"src/{PACKAGE}/{folder}/" for folder in self.without)
+        return [one for one in self._read("src") if not one.place.startswith(left_out)]
 
     @cached_property
     def tests(self) -> list[Module]:
@@ -146,7 +149,7 @@ def shared_modules(tree: Tree) -> list[str]:
 
 def agent_imports(tree: Tree) -> list[str]:
     """Import statements of one agent's folder in other rooms."""
-    inside = (f"src/{PACKAGE}/agents/", f"src/{PACKAGE}/testing/")
+    inside = f"src/{PACKAGE}/agents/"
     found = {
         f"{one.place}:{line}"
         for one in tree.code
@@ -278,8 +281,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure source trees.")
     parser.add_argument("--list", action="store_true", help="also print every place")
     parser.add_argument("path", nargs="*", type=Path, default=[ROOT], help="the trees; this one by default")
+    parser.add_argument("--without", action="append", default=[], metavar="FOLDER", help="leave this out")
     options = parser.parse_args()
-    trees = [Tree(path.resolve()) for path in options.path]
+    trees = [Tree(path.resolve(), tuple(options.without)) for path in options.path]
     columns = [measure(tree) for tree in trees]
     print(" " * 48 + "".join(f"{tree.root.name:>12}" for tree in trees))
     for title in columns[0]:

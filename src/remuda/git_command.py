@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 OUTPUT_BYTES = 1 << 20
 """git's output is cut there."""
 _LAST_SECONDS = 5.0
-"""So long git has to end by itself."""
+"""Seconds that git has to end by itself."""
 _OFF = (
     *("-c", "core.fsmonitor=false"),
     *("-c", "core.hooksPath=/dev/null"),

@@ -207,7 +207,7 @@ def _lockers(but: Collection[str]) -> Iterable[int]:
             lines = [line.split() for line in file]
     except OSError:  # not every kernel has this list
         return all_pids()
-    # `->` stands before a process that waits for a lock.
+    # `->` is before a process that waits for a lock.
     kind = ["FLOCK", "ADVISORY", "WRITE"]
     locks = [words[4:6] for words in lines if words[1:4] == kind and words[4].isdecimal()]
     return {int(pid) for pid, _ in locks} - {int(pid) for pid, name in locks if name in but}

@@ -1,6 +1,6 @@
 """Programs that a self-test tried here: what it found of each, and the refusal of one that is not safe.
 
-`self_test/results` writes the documents: `$REMUDA_HOME/self-tests/AGENT-DIGEST.json`. All that starts an
+`self_test/results` writes the documents: `$REMUDA_HOME/self-tests/AGENT-DIGEST.json`. Code that starts an
 agent calls `check_program` first: the keeper for an agent on a terminal, `supervised` for one without.
 """
 

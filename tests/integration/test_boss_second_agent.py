@@ -19,7 +19,7 @@ from remuda.agents.plain import PlainAgent
 from remuda.agents.sources import (
     AgentSources,
     BackgroundJob,
-    ConversationReader,
+    NoSources,
     PermissionReader,
     ReadFile,
     RegistryEntry,
@@ -35,7 +35,8 @@ from remuda.boss.evidence.watches import PollSettings
 from remuda.boss.navigator import way_to
 from remuda.boss.service import BossService
 from remuda.errors import InvalidOptions, NotSafe
-from support.boss import open_service
+from support.boss import RunningBoss, open_service
+from support.second_agent import installed
 
 _MOODS = {"grazing": EventKind.STOPPED, "running": EventKind.WORKING, "neighing": EventKind.ASKED}
 
@@ -69,10 +70,9 @@ class PonyPermissions:
         return tool != "trot"
 
 
-class PonySources:
+class PonySources(NoSources):
     agent = "pony"
     permissions: PermissionReader = PonyPermissions()
-    conversations: ConversationReader | None = None
 
     def hook_events(
         self,
@@ -115,9 +115,6 @@ class PonySources:
 
     def attach_command(self, session_id: str) -> str:
         return f"pony mount {session_id}"
-
-    def paste_text(self, data: bytes) -> bytes:
-        return data
 
 
 class PonyAgent(PlainAgent):
@@ -219,3 +216,21 @@ def test_policy_and_decisions_use_the_words_of_a_second_agent() -> None:
     trot = Approval("2", "r1", Reason.PERMISSION, "trot", {"line": "x"}, 1.0)
     with pytest.raises(InvalidOptions):
         read_decision(trot, {"behavior": "allow", "always": True}, "pony")
+
+
+def test_edit_request_of_a_second_agent_over_http_is_shown_as_a_diff(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fence = tmp_path / "fence"
+    fence.write_text("oak")
+    wanted = {"line": "pine", "fence": str(fence)}
+    note = {"gait": "balked", "trail": "t1", "path": "", "kick": "k1", "tool": "mend", "input": wanted}
+    boss = RunningBoss(tmp_path)
+    with installed(monkeypatch):
+        boss.start()
+        try:
+            boss.client.post("hooks", body={"agent": "pinto", "payload": {"session_id": "t1", **note}})
+            (approval,) = boss.client.get("approvals", state="open")["approvals"]
+        finally:
+            boss.close()
+    assert (approval["tool"], approval["detail"]["diff"]) == ("mend", "-oak\n+pine\n")

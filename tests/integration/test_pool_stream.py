@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from remuda.agents.claude.stream import stream_client
-from remuda.agents.claude.stream.reader import LineReader
+from remuda.agents.json_lines import JsonLineReader
 from remuda.errors import (
     Aborted,
     InputError,
@@ -484,7 +484,7 @@ def test_message_that_is_too_long_fails_the_turn(home: Path, monkeypatch: pytest
     script = """
         result(message["uuid"], "x" * 200_000, f"c{clears}")
 """
-    monkeypatch.setattr(stream_client, "LineReader", lambda: LineReader(100_000))
+    monkeypatch.setattr(stream_client, "JsonLineReader", lambda: JsonLineReader(100_000))
 
     async def steps() -> None:
         async with opened(StreamBench(home), binary=wicked(home, script)) as session:

@@ -144,10 +144,10 @@ def test_ec_10_a_last_line_without_its_end_waits_for_it(tmp_path: Path) -> None:
     line = json.dumps({"type": "user", "promptId": "p"}).encode() + b"\n"
     path.write_bytes(line + b"not json\n" + line[:-5])
     tail = TurnTail(path, "p")
-    assert len(tail.read()) == 1
+    assert len(list(tail.read())) == 1
     with path.open("ab") as file:
         file.write(line[-5:])
-    assert len(tail.read()) == 1
+    assert len(list(tail.read())) == 1
 
 
 def test_a_transcript_is_read_from_the_prompt_of_the_call_on(tmp_path: Path) -> None:
@@ -155,8 +155,8 @@ def test_a_transcript_is_read_from_the_prompt_of_the_call_on(tmp_path: Path) -> 
     path = tmp_path / "t.jsonl"
     turns = [[{"type": "user", "promptId": name}, {"type": "assistant", "of": name}] for name in "abc"]
     path.write_text("".join(json.dumps(record) + "\n" for turn in turns for record in turn))
-    assert TurnTail(path, "b").read() == turns[1] + turns[2]
-    assert TurnTail(path, None).read() == [record for turn in turns for record in turn]
+    assert list(TurnTail(path, "b").read()) == turns[1] + turns[2]
+    assert list(TurnTail(path, None).read()) == [record for turn in turns for record in turn]
 
 
 def test_an_answer_that_was_written_before_its_prompt_is_read_with_it(tmp_path: Path) -> None:
@@ -165,10 +165,10 @@ def test_an_answer_that_was_written_before_its_prompt_is_read_with_it(tmp_path: 
     answer = {"type": "assistant", "uuid": "a", "parentUuid": "u"}
     tail = TurnTail(path, "p")
     path.write_text(json.dumps(answer) + "\n")
-    assert tail.read() == []
+    assert list(tail.read()) == []
     with path.open("a") as file:
         file.write(json.dumps(prompt) + "\n")
-    assert tail.read() == [prompt, answer]
+    assert list(tail.read()) == [prompt, answer]
 
 
 def test_ec_11_an_agent_does_not_inherit_another_agents_identity(calls: Calls) -> None:

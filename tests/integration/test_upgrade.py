@@ -101,22 +101,28 @@ def test_boss_knows_ledger_history_queue_and_what_hooks_reported_without_it(old_
     assert machine.json(NEW, "send", "alive", "more", "--wait")["stage"] == "acked"
 
 
-def test_setup_remove_takes_away_what_version_0_1_installed(old_home: OldHome) -> None:
-    machine = old_home.machine
-    old_home.install()
+def test_home_with_all_of_it_is_taken_over_at_once(old_home: OldHome) -> None:
+    old_home.make()
+    machine, ids = old_home.machine, old_home.ids
     unit = machine.home / ".config/systemd/user/remuda-boss.service"
     assert unit.exists()
     assert "remuda" in (machine.home / ".tmux.conf").read_text()
+    states = {one["name"]: one["state"] for one in machine.json(NEW, "ls", "--all")}
+    assert (states["alive"], states["ended"]) == ("idle", "dead")
+    assert {ids["next"], ids["delayed"]} < {one["id"] for one in machine.json(NEW, "inbox", "ls", "ended")}
+    machine.run(NEW, ["up", "--detach", "--port", "0"])
+    machine.run(NEW, ["start", "ended", "--resume", "--detach"])
+    machine.run(NEW, ["wait", ids["delayed"]])
+    assert prompts(old_home, "ended") == ["first", "SLOW 60", "next", "delayed"]
+    assert machine.json(NEW, "send", "alive", "more", "--wait")["stage"] == "acked"
+    names = [one["name"] for one in machine.json(NEW, "agents")["sessions"]]
+    assert {"alive", "ended"} <= {*names}
+    machine.run(NEW, ["pool", "serve", "--demo", "--detach", "--prewarm", "0"])
+    assert machine.run(NEW, ["run", "hello"]).startswith("REPLY#1 to: hello")
+    machine.run(NEW, ["pool", "stop"])
+    machine.run(NEW, ["down"])
     machine.run(NEW, ["setup", "--remove", "--yes"])
     assert (machine.home / ".claude/settings.json").read_text() == SETTINGS
     assert (machine.home / ".tmux.conf").read_text() == TMUX_CONF
     assert not unit.exists()
     assert json.loads(old_home.drained.read_text()) == {}  # version 0.1 did not say that it made the file
-
-
-def test_pool_is_served_where_a_pool_of_version_0_1_was_killed(old_home: OldHome) -> None:
-    old_home.leave_pool()
-    machine = old_home.machine
-    machine.run(NEW, ["pool", "serve", "--demo", "--detach", "--prewarm", "0"])
-    assert machine.run(NEW, ["run", "hello"]).startswith("REPLY#1 to: hello")
-    machine.run(NEW, ["pool", "stop"])

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 import remuda
+from support.heimdall_client import PATIENCE
 from support.keeper import Process, until
 from support.messages import CHAIN
 from support.old_version import NEW, Machine, make_environment
+from support.print_calls import scripted_agent
 from support.tmux import Tmux
 
 DETACH = b"\x1c"
@@ -88,7 +90,7 @@ def mixed(request: pytest.FixtureRequest, machine: Machine, old_remuda: Path) ->
 
 @pytest.fixture(params=["old", "new"], ids=lambda keeper: f"{keeper}-keeper")
 def pair(request: pytest.FixtureRequest, machine: Machine, old_remuda: Path) -> Mixed:
-    """A keeper of one version and a command line of the other."""
+    """A keeper or a pool of one version, and a command line of the other."""
     keeper, cli = (old_remuda, NEW) if request.param == "old" else (NEW, old_remuda)
     return Mixed(machine, keeper, cli, cli)
 
@@ -175,6 +177,19 @@ def test_queue_and_permissions_work_with_keeper_boss_and_command_line_of_any_ver
         "its end at the boss",
     )
     mixed("down")
+
+
+def test_pool_of_the_other_version_runs_requests_reports_and_stops(pair: Mixed) -> None:
+    agent = scripted_agent(pair.machine.home)
+    with pair.machine.pool(pair.keeper, "--backend", "stream", "--claude-binary", str(agent)) as served:
+        assert pair("run", "--no-fallback", "hello") == "REPLY#1 to: hello\n"
+        result = pair.json("run", "--no-fallback", "and again")
+        assert (result["text"], result["warm"]) == ("REPLY#1 to: and again", True)
+        assert pair("print", "--pool", "hello") == "REPLY#1 to: hello\n"
+        status = pair.json("pool", "status")["pool"]
+        assert (status["spawns"], len(status["sessions"])) == (1, 1)
+        pair("pool", "stop")
+        assert served.wait(PATIENCE) == 0
 
 
 # ── a version that is still to come ──

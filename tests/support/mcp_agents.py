@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -83,7 +81,3 @@ def bench_in(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Age
     monkeypatch.delenv("REMUDA_SESSION", raising=False)
     (tmp_path / "project").mkdir()
     return AgentBench(home, tmp_path / "project")
-
-
-def server_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    return {**os.environ, **(more or {})}

@@ -130,18 +130,8 @@ class OldHome:
 
     def leave_pool(self) -> None:
         """The files of a pool that was killed."""
-        served = subprocess.Popen(
-            [self.old, "-m", "remuda", "pool", "serve"],
-            env=self.machine.env,
-            cwd=self.machine.project,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        assert served.stdout is not None
-        assert served.stdout.readline(), "the pool did not start"
-        served.kill()
-        served.communicate()
+        with self.machine.pool(self.old):
+            pass
         assert (self.state / "pool.sock").exists()
 
 

@@ -10,7 +10,8 @@ import sys
 import sysconfig
 import tarfile
 import venv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,25 @@ class Machine:
 
     def json(self, python: Path, *words: str) -> Any:
         return json.loads(self.run(python, [*words, "--json"]))
+
+    @contextmanager
+    def pool(self, python: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Serve a pool until the end of the block. It is killed there if it still runs."""
+        served = subprocess.Popen(
+            [python, "-m", "remuda", "pool", "serve", *words],
+            env=self.env,
+            cwd=self.project,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert served.stdout is not None
+        try:
+            assert served.stdout.readline(), "the pool did not start"
+            yield served
+        finally:
+            served.kill()
+            served.communicate()
 
     def close(self) -> None:
         """End the boss, and every session. What runs on is reported at the end of the suite."""

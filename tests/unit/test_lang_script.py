@@ -50,6 +50,7 @@ def test_plain_words_pass(tmp_path: Path) -> None:
             "anew",
         ),
         ("src/remuda/keeper/one.py", '"""Meanwhile it waits."""\n', "anew/meanwhile"),
+        ("src/remuda/any_room/one.py", "# whom it asks\nx = 1\n", "whoever/whom"),
         ("docs/page.md", f"# A page\n\n{'It waits and ' * 12}it ends.\n", "words"),
     ],
 )

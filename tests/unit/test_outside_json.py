@@ -13,8 +13,9 @@ import pytest
 import remuda
 from remuda.agents.claude.files import read_settings
 from remuda.agents.claude.print.print_transcript import TurnTail
-from remuda.agents.claude.stream.reader import LineReader, PrintReader
+from remuda.agents.claude.stream.reader import PrintReader
 from remuda.agents.claude.trust import pretrust
+from remuda.agents.json_lines import JsonLineReader
 from remuda.errors import RemoteProtocolError
 from remuda.keeper.delivery import _records
 from remuda.keeper.observe import RecordTail
@@ -84,7 +85,7 @@ def test_recovery_transcript_bad_record_costs_only_itself(bad: bytes, tmp_path: 
 def test_print_transcript_bad_record_costs_only_itself(bad: bytes, tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_bytes(lines(bad))
-    assert TurnTail(path, None).read() == GOOD
+    assert list(TurnTail(path, None).read()) == GOOD
 
 
 def test_print_stream_bad_message_costs_only_itself(bad: bytes) -> None:
@@ -92,7 +93,7 @@ def test_print_stream_bad_message_costs_only_itself(bad: bytes) -> None:
 
 
 def test_pool_stream_bad_message_costs_only_itself(bad: bytes) -> None:
-    assert list(LineReader().feed(lines(bad))) == GOOD
+    assert list(JsonLineReader().feed(lines(bad))) == GOOD
 
 
 def test_settings_of_a_clone_that_cannot_be_read_are_none(bad: bytes, tmp_path: Path) -> None:

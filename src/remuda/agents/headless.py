@@ -157,6 +157,28 @@ class Dialogs(Protocol):
         """Return the end of the screen, or the question on it, as one line."""
 
 
+class NoDialogs:
+    """Dialogs of an agent whose screen shows none. A subclass adds what it shows."""
+
+    def open_dialog(self, lines: Lines) -> str | None:
+        return None
+
+    def asks_for_trust(self, lines: Lines) -> bool:
+        return False
+
+    def is_question(self, lines: Lines) -> bool:
+        return self.open_dialog(lines) is not None
+
+    def refusal(self, lines: Lines) -> str | None:
+        return None
+
+    def retrying(self, lines: Lines) -> str | None:
+        return None
+
+    def shown(self, lines: Lines) -> str:
+        return ""
+
+
 # ── the protocol ──
 
 

@@ -70,6 +70,39 @@ class HookSettings(SettingsText):
         raise NotImplementedError
 
 
+class OwnHookFile(HookSettings):
+    """A file that has the boss's hooks and nothing else."""
+
+    events: Sequence[str]
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._wanted = self._text
+
+    def content(self, boss_folder: Path) -> str:
+        """Return the complete text of the file."""
+        raise NotImplementedError
+
+    @property
+    def had_hooks(self) -> bool:
+        return bool(self.commands())
+
+    @property
+    def has_hooks(self) -> bool:
+        return bool(self._wanted)
+
+    def texts(self) -> tuple[str | None, str | None]:
+        return self._text, self._wanted
+
+    def add_boss_hooks(self, boss_folder: Path) -> int:
+        self._wanted = self.content(boss_folder)
+        return len(self.events)
+
+    def remove_boss_hooks(self) -> int:
+        count, self._wanted = len(self.commands()), None
+        return count
+
+
 class HookSetup:
     """An `AgentSetup`. A subclass says where the files are and what is in them."""
 

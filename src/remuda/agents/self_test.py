@@ -6,7 +6,9 @@ made-up home and key on the loopback model. An agent that can be tried so has a 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -28,6 +30,8 @@ class BenchPlace:
     """The folders that the user of the made-up home trusts."""
     scratch: Sequence[Path] = ()
     """The folders that keepers made for their sessions there."""
+    sockets: Sequence[Path] = ()
+    """Where its servers listened besides."""
 
 
 @frozen
@@ -90,6 +94,13 @@ class SelfTest(Protocol):
 
     def tool_prompt(self, command: str) -> str:
         """Return a prompt that makes the loopback model call the agent's shell tool with a command."""
+
+
+def remove_leftovers(plan: SelfTest, place: BenchPlace) -> None:
+    for path in plan.leftovers(place):
+        shutil.rmtree(path, ignore_errors=True)
+        with suppress(OSError):  # it is not a file, or was not made
+            path.unlink()
 
 
 @runtime_checkable

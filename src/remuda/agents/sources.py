@@ -6,6 +6,7 @@ without one of the parts below returns None for it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,6 +99,19 @@ class PermissionReader(Protocol):
         """Whether the same can be allowed for the rest of the conversation, and nothing beyond it."""
 
 
+def fields_like(name: re.Pattern[str], given: object) -> Iterator[object]:
+    """Yield the values of all fields with such a name, at any depth. Each value of a list counts."""
+    if isinstance(given, list):
+        for one in given:
+            yield from fields_like(name, one)
+    elif isinstance(given, dict):
+        for key, one in given.items():
+            if not name.search(str(key)):
+                yield from fields_like(name, one)
+            elif one not in (None, ""):
+                yield from one if isinstance(one, list) else [one]
+
+
 class ConversationReader(Protocol):
     """Reads the records of one agent's conversations, for people and for accounts."""
 
@@ -141,6 +155,8 @@ class SharedTerminals(Protocol):
 
 
 class AgentSources(Protocol):
+    """A class can begin with `NoSources`, and override what its agent has."""
+
     agent: str
     """The name in events. Agents of one name share their sources."""
     permissions: PermissionReader
@@ -156,7 +172,11 @@ class AgentSources(Protocol):
         env: Mapping[str, str] | None = None,
         read: ReadFile | None = None,
     ) -> list[Event]:
-        """Read a hook's payload. `env` is the environment of the hook, as far as it was passed on."""
+        """Read a hook's payload. `env` is the environment of the hook, as far as it was passed on.
+
+        The boss calls this in a thread, with `read`. An agent with many hooks also has `is_quick(payload)`: a
+        hook for which that is true makes no diff, and is read at once, without `read`.
+        """
 
     # ── running agents ──
 
@@ -201,3 +221,47 @@ class AgentSources(Protocol):
 
         tmux adds the marks by itself.
         """
+
+
+class NoSources:
+    """What an agent without hooks, registry, transcripts and background jobs says to the boss."""
+
+    conversations: ConversationReader | None = None
+
+    def hook_events(
+        self,
+        payload: Mapping[str, Any],
+        at: float,
+        *,
+        id: str = "",  # noqa: A002
+        env: Mapping[str, str] | None = None,
+        read: ReadFile | None = None,
+    ) -> list[Event]:
+        return []
+
+    def registry_folder(self, env: Mapping[str, str], transcript: str | None = None) -> Path | None:
+        return None
+
+    def read_registry(self, document: Mapping[str, Any]) -> RegistryEntry | None:
+        return None
+
+    def find_transcript(self, env: Mapping[str, str], session_id: str) -> Path | None:
+        return None
+
+    def transcript_folders(self, env: Mapping[str, str], cwd: Path) -> Iterable[Path]:
+        return ()
+
+    def record_events(self, record: Mapping[str, Any], session_id: str) -> list[Event]:
+        return []
+
+    def job_files(self, registry: Path) -> Iterable[Path]:
+        return ()
+
+    def read_job(self, document: Mapping[str, Any]) -> BackgroundJob | None:
+        return None
+
+    def attach_command(self, session_id: str) -> str:
+        return ""
+
+    def paste_text(self, data: bytes) -> bytes:
+        return data

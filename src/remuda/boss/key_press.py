@@ -112,7 +112,7 @@ def tmux(*words: str) -> int:
 
 
 def _tmux_environment() -> dict[str, str]:
-    """As `remuda.tmux.address.surroundings`: tmux sends all of it to the server."""
+    """As `remuda.tmux.address.surroundings`: tmux sends the complete environment to the server."""
     names = ("PATH", "HOME", "TERM", "LANG", "TMUX", "TMUX_TMPDIR", "SHELL", "USER", "LD_LIBRARY_PATH")
     return {name: one for name, one in os.environ.items() if name in names or name.startswith("LC_")}
 

@@ -111,7 +111,7 @@ class Logins:
     def is_limited(self, address: str) -> bool:
         """Whether a client tried too many wrong links in the last minute, this one included.
 
-        That refuses no right link: nobody guesses 192 bits, and all clients of a proxy may share an address.
+        That refuses no right link: no one guesses 192 bits, and all clients of a proxy may share an address.
         """
         return self._tries.is_limited(client_key(address))
 

@@ -20,7 +20,7 @@ Change = tuple[str, float, str | None]
 
 
 class StateHistory:
-    """Takes each session's state as it becomes known, and gives what is to be written."""
+    """Takes each session's state as it becomes known, and returns what must be written."""
 
     def __init__(self) -> None:
         self._states: dict[str, tuple[str | None, float]] = {}  # state, and up to when its time is counted

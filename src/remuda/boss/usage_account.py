@@ -76,7 +76,7 @@ class FileAccount:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """To whom usage is counted."""
+    """What usage is counted for."""
 
     agent: str
     folder: str | None = None

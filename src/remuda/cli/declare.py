@@ -118,7 +118,7 @@ def _declare(parameter: Parameter) -> Callable[[F], F]:
 
 
 def usage_error(message: str) -> Exception:
-    """Return the error of a command line that is wrong as a whole. The usage is printed with it."""
+    """Return the error of a command line in which no single option is wrong. The usage is printed with it."""
     import click
 
     return click.UsageError(message)

@@ -323,7 +323,7 @@ def leftovers(is_installed: Callable[[str, Path], bool]) -> list[tuple[str, Path
 
 
 def temporary_files() -> list[Path]:
-    """Return the temporary files, beside our memory and every remembered file, of processes that are gone."""
+    """Return temporary files of ended processes: next to our memory and to every remembered file."""
     entries = [*_files(), *_entries("lines"), *_entries("programs")]
     paths = [_memory(), *map(Path, entries)]
     return [one for path in dict.fromkeys(paths) for one, pid in _temporary(path) if not _is_alive(pid)]

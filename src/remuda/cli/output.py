@@ -108,7 +108,7 @@ def echo(text: str = "", *, nl: bool = True, err: bool = False, coloured: bool |
 
 
 def _write_stderr(text: str) -> None:
-    """Errors are ignored: there is no place to report them, and the exit code still says what happened."""
+    """Errors are ignored: nothing is left to report them with, and the exit code still says what happened."""
     try:
         sys.stderr.write(text)
         sys.stderr.flush()

@@ -66,7 +66,7 @@ _HELP = """Start an agent, or any command CMD, as session NAME on its own termin
 
 
 class _StartCommand(click.Command):
-    """Takes '--worktree' without a value too. With blanks, a value could not be told from NAME."""
+    """Takes '--worktree' without a value too. With blanks, a value could be mistaken for NAME."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)

@@ -239,7 +239,7 @@ class EventFollower:
             self._gap_since = 0.0
             one = self._early.pop(sequence)
             ready.append(one)
-            last = sequence if one.attempt == 1 else max(last, sequence)  # less: the stream was made anew
+            last = sequence if one.attempt == 1 else max(last, sequence)  # less: the stream was made again
         return ready
 
     async def _take(self, hub: Hub, ready: list[Taken]) -> None:
@@ -271,7 +271,7 @@ class EventFollower:
         """Write them down. They are on the disk when this returns."""
         self._size += len(events)
         if self._size > 3 * _FOLLOWED:
-            kept = [  # the position of each host first: its last event may be older than all that are kept
+            kept = [  # the position of each host first: its last event may be older than all kept events
                 *({"host": host, "epoch": at[0], "number": at[1]} for host, at in self._positions.items()),
                 *self._events,
             ]

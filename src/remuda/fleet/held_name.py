@@ -1,4 +1,4 @@
-"""The name of this machine on the hub: one machine at a time has it, whoever has its key or its files."""
+"""The name of this machine on the hub: one machine at a time has it, even if two have its key."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .subjects import HOSTS
 
 RENEW_INTERVAL = 5.0
 LEASE = 15.0
-"""A machine that was not heard of for so long is unreachable, and another one may take its name."""
+"""Seconds. A machine that was silent for longer is unreachable, and another one may take its name."""
 _SAFE = 10.0
-"""One that could not renew for so long takes no message: it may not be the owner of its name any more."""
+"""Seconds. One that could not renew for longer takes no message: it may have lost its name."""
 
 
 class HeldName:
@@ -83,7 +83,7 @@ class HeldName:
 
 
 def _owner(presence: bytes) -> str:
-    """Return which machine has a name; nothing if what is there is no machine's."""
+    """Return which machine has a name; None if what is there does not belong to a machine."""
     try:
         owner = subjects.read(presence).get("machine") if presence else None
     except RemoteProtocolError:

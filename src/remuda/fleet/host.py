@@ -1,7 +1,7 @@
 """This machine as a host of the fleet: it shows its sessions, takes messages for them and answers requests.
 
 The host is the authority on its sessions: inboxes, ledger and queue stay its own files, and everything works
-as before while the hub cannot be reached. What the hub is told is always the present state, so that nothing
+as before while the hub cannot be reached. The hub always gets the present state, so that nothing
 has to be sent again in order after a gap.
 """
 
@@ -83,7 +83,7 @@ class FleetHost:
         self._shown = DurableMap(folder / "shown.json")
         """Sessions that the hub may know, also those of an earlier run."""
         self._values: dict[str, bytes] = {}
-        """What the hub was told last, by session."""
+        """What the hub got last, by session."""
         self._changed_sessions: set[str] = set()
         self._receipts: dict[str, bytes] = {}
         self._files: dict[str, tuple[Any, ...]] = {}
@@ -99,7 +99,7 @@ class FleetHost:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def parts(self) -> list[Part]:
-        """Return what to run on each connection: all of it until the connection ends."""
+        """Return what to run on each connection, until the connection ends."""
         return [
             ("requests", self._answer_requests),
             ("changes", self._listen),
@@ -177,7 +177,7 @@ class FleetHost:
             await asyncio.sleep(_COALESCE)  # an agent changes its state several times in a moment
 
     def _documents(self) -> dict[str, bytes]:
-        """Return what the hub should have. Made anew is only what changed: that takes 0.1 ms for each."""
+        """Return what the hub should have. Only what changed is made again: that takes 0.1 ms for each."""
         service = self._boss.service
         documents = {}
         changed, self._changed_sessions = self._changed_sessions, set()

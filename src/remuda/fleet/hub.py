@@ -1,7 +1,7 @@
 """One connection to the hub. The only module that imports `nats`.
 
-A connection that breaks is not mended: `closed` is set, every call fails with `HubUnreachable`, and the owner
-connects anew. Nothing is ever kept back and sent later, so that no decision comes as a late surprise.
+A connection that breaks is not used again: `closed` is set, every call fails with `HubUnreachable`, and the
+owner connects again. Nothing is ever kept back and sent later, so that no decision comes as a late surprise.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ REDELIVERED_SECONDS = 2 * ACK_WAIT
 async def _close(client: Client) -> None:
     try:
         with heeding_cancellation():
-            # It sends what waits, also on a dead link, and for a handshake that was cut it waits for ever.
+            # It sends what waits, also on a dead link, and for a handshake that was cut it waits without end.
             async with asyncio.timeout(_CLOSE_TIMEOUT):
                 await client.close()
     except (nats.errors.Error, OSError) as error:
@@ -361,7 +361,7 @@ class Hub:
     def watching(
         self, pattern: str, changed: Callable[[str, int], None]
     ) -> AbstractAsyncContextManager[None]:
-        """Call `changed` with the subject and the revision of all that is stored.
+        """Call `changed` with the subject and the revision of each stored value.
 
         Members can forge that, so it is only a reason to load.
         """
@@ -482,7 +482,7 @@ class Hub:
                 await queue.unsubscribe()
 
     async def taking_many(self, stream: str, consumer: str) -> AsyncGenerator[list[Taken], None]:
-        """Yield what a consumer of the hub hands out, as soon as it is there: all that has come since.
+        """Yield what a consumer of the hub hands out, as soon as it is there: everything that has come since.
 
         Those that a broken connection took with it come again after `ACK_WAIT`, and later ones before them.
         """

@@ -28,7 +28,7 @@ class Taken(NamedTuple):
     sequence: int
     """Its place in the stream."""
     delivery: int
-    """Its number among all that this queue handed out: a gap is something that another connection got."""
+    """Its number among the messages of this queue: a gap is something that another connection got."""
 
 
 class Stored(NamedTuple):

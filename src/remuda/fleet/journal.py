@@ -1,4 +1,4 @@
-"""Small files of a member: what it sent, and what of its own the hub must still be told."""
+"""Small files of a member: what it sent, and what of its own the hub must still get."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class RemoteHosts:
             self._was_announced.set()
 
     async def _follow(self, hub: Hub) -> None:
-        """Load what is announced, for ever."""
+        """Load what is announced, until cancelled."""
         while True:
             await self._was_announced.wait()
             self._was_announced.clear()
@@ -129,7 +129,7 @@ class RemoteHosts:
                 self._take(hub, one)
                 revision, tries = wanted.get(one.subject, (0, 0))
                 if one.revision < revision and tries < _STALE_READS:
-                    # A server of a cluster that is behind has answered.
+                    # A server of a cluster has answered that has not caught up.
                     self._announced.setdefault(one.subject, (revision, tries + 1))
         if self._announced:
             self._was_announced.set()

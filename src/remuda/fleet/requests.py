@@ -29,6 +29,7 @@ from remuda.errors import (
     WaitTimeout,
 )
 from remuda.paths import private_folder
+from remuda.tasks import TaskSet
 from remuda.untrusted import BadJson, as_objects, dump_json, finite, one_line, parse_object
 
 from . import subjects
@@ -41,7 +42,7 @@ log = logging.getLogger("remuda.fleet.requests")
 Document = dict[str, Any]
 
 CLAIM_SECONDS = 30.0
-"""A host that was not heard of for so long has lost the request."""
+"""Seconds. A host that was silent for longer has lost the request."""
 MAX_ATTEMPTS = 3
 _KEPT_SECONDS = 86400.0
 _LONGEST_WAIT = 60.0
@@ -203,12 +204,10 @@ class SentRequests:
 
     async def run(self, hub: Hub) -> None:
         """Answer the hosts until the connection ends. Raises `HubUnreachable`."""
-        tasks: set[asyncio.Task[None]] = set()
+        tasks = TaskSet()
 
         async def handle(asked: HubRequest) -> None:
-            task = asyncio.create_task(self._answer(hub, asked))
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
+            tasks.start(self._answer(hub, asked))
 
         try:
             async with hub.answering(f"fl.{hub.member.name}.*.*", handle):
@@ -219,8 +218,7 @@ class SentRequests:
                     await self._upkeep()
                     await asyncio.sleep(_UPKEEP_INTERVAL)
         finally:
-            for task in tasks:
-                task.cancel()
+            tasks.cancel()
 
     async def _upkeep(self) -> None:
         now = time.time()

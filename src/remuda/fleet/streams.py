@@ -115,7 +115,7 @@ def _user(key: KeyRecord) -> Document:
 
 
 def stream_bytes(disk_bytes: int) -> int:
-    """Return how much each stream may hold on a disk with that much room, of which a quarter stays free.
+    """Return how much each stream may hold on a disk with that much room. A quarter stays free.
 
     Raises `FolderUnusable` for one that is too small.
     """

@@ -5,7 +5,7 @@
     fl.SENDER.REQUEST.HOST           a host claims a request, gets its payload, reports events and the end
     rc.HOST.MESSAGE                  stream RECEIPT: how far a message got; the last one counts
     $KV.hosts.HOST                   stream KV_hosts: which machine has this name; renewed by its revision
-    $KV.members.NAME                 the same for a machine that is no host
+    $KV.members.NAME                 the same for a machine that is not a host
     $KV.sessions.HOST.SESSION        stream KV_sessions: a session with its waiting item; written on change
     $KV.accounts.HOST.ACCOUNT        stream KV_accounts: a limit that HOST met; goes when the limit ends
     ev.HOST.SESSION                  stream EVENTS: what happened there, in order; kept for a week

@@ -33,7 +33,7 @@ log = logging.getLogger("remuda.fleet.tunnel")
 WINDOW_BYTES = 256 << 10
 PING_INTERVAL = 4.0
 SILENCE_TIMEOUT = 15.0
-"""An end that was not heard of for so long is gone."""
+"""Seconds. An end that was silent for longer is gone."""
 OPEN, DATA, ACK, PING, END = b"o", b"d", b"a", b"p", b"e"
 _PACKET_BYTES = 64 << 10
 _POSITION = struct.Struct(">Q")

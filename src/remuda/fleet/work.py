@@ -46,12 +46,12 @@ LEASE = 30.0
 """Of the hub: `hub.prepare` has the same."""
 _EXTEND_INTERVAL = 5.0
 _SAFE = 20.0
-"""A host that could not extend its lease for so long ends the turn: another one may get the request."""
+"""Seconds. A host that could not extend its lease for longer ends the turn: another may get the request."""
 _ASK_TIMEOUT = 5.0
 _AWAY_DELAY = 5.0
 _PASS_ON_DELAY = 0.2
 _PASS_ON = 2
-"""So often a host without a warm agent of that profile leaves a request to others."""
+"""How often a host without a warm agent of that profile leaves a request to others."""
 _LOOK_INTERVAL = 2.0
 _FETCH_TIMEOUT = 2.0
 _KEPT_SECONDS = 86400.0
@@ -209,7 +209,7 @@ class RequestRunner:
         if not end.get("gone"):
             await asyncio.to_thread(self._keep, job, {"do": "end", "attempt": attempt, **end})
             if not await self._deliver(job):
-                return  # `_deliver_left` goes on; whoever gets the request from the hub asks the sender first
+                return  # `_deliver_left` goes on; a host that gets the request asks the sender first
         await self._connection().settle(taken.token, b"+ACK")
 
     async def _run(self, taken: Taken, job: _Job, claim: Message) -> Message:

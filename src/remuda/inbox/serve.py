@@ -87,7 +87,7 @@ class InjectServer:
         self._max_prompt_bytes = max_prompt_bytes
         self._acceptor: Acceptor | None = None
         self._tasks = TaskSet()
-        self._answering: set[asyncio.Task[Any]] = set()
+        self._answering = TaskSet()
         """The tasks whose request is complete."""
         # One thread: the inbox has the messages in the order of their answers.
         self._disk = ThreadPoolExecutor(1, "inbox")
@@ -117,9 +117,8 @@ class InjectServer:
         """Accept no more. Complete requests are still answered, for up to `CLOSE_TIMEOUT` seconds."""
         if self._acceptor is not None:
             self._acceptor.close()
-        for task in self._tasks:
-            if task not in self._answering:
-                task.cancel()
+        for task in {*self._tasks} - {*self._answering}:
+            task.cancel()
         if self._answering:
             await asyncio.wait(self._answering, timeout=CLOSE_TIMEOUT)
         await self._tasks.aclose()
@@ -149,7 +148,6 @@ class InjectServer:
         task = asyncio.current_task()
         assert task is not None
         self._answering.add(task)
-        task.add_done_callback(self._answering.discard)
         return await self._answer(request)
 
     # ── the request ──

@@ -1,6 +1,6 @@
 """MCP over streamable HTTP, at the boss. The boss loads it by name, at the first request with a token for it.
 
-Each request stands alone: nothing is kept between two, so that the boss may restart at any time.
+Each request is independent: nothing is kept between two, so that the boss may restart at any time.
 """
 
 from __future__ import annotations

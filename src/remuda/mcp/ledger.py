@@ -73,7 +73,7 @@ def read_ledger(count: int) -> list[dict[str, Any]]:
 
 @contextmanager
 def only_one(check: Callable[[], None], timeout: float = _START_TIMEOUT) -> Iterator[None]:
-    """Keep other servers from starting sessions meanwhile: they count what runs first.
+    """Keep other servers from starting sessions at the same time: they count what runs first.
 
     Raises `NotSafe` if one has it for too long, such as a process that is stopped, and what `check` raises.
     """

@@ -1,4 +1,4 @@
-"""Whom an agent reaches, and what is left of its limits: by the files of sessions and `mcp.toml`. Blocks."""
+"""Which agents an agent reaches, and what is left of its limits: by the files of sessions and `mcp.toml`."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Reach:
         return [one for one in records if one is not None and self.may(right, one, rights)]
 
     def tree(self) -> list[SessionRecord]:
-        """Return the running sessions of the caller's whole tree."""
+        """Return the running sessions of the caller's tree."""
         folder, root = sessions_folder(), root_of(self.caller)
         records = (SessionRecord.load(SessionPaths(folder, name).record) for name in living_names(folder))
         return [one for one in records if one is not None and root in chain_of(one)]

@@ -1,7 +1,7 @@
-"""What an agent may do through MCP: whom it reaches, how much it may start, and the file about it. Pure.
+"""What an agent may do through MCP: what it reaches, how much it may start, and the file about it. Pure.
 
 An agent reaches what it started, and what those started. `mcp.toml` can let it reach other sessions, and sets
-the limits. Limits count for the whole tree of agents below the first one, its root.
+the limits. Limits count for the tree of all agents below the first one, its root.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ class StartLimits:
     max_depth: int = 2
     """What a person's agent starts has depth 1."""
     max_sessions: int = 8
-    """Running at once, in the whole tree."""
+    """Running at once, in the tree."""
     max_messages: int = 500
-    """Messages and pool requests of the whole tree, each day."""
+    """Messages and pool requests of the tree, each day."""
     max_output_tokens: int = 0
-    """Output tokens of the sessions of the whole tree in 24 hours, as the boss counts them; 0: no limit."""
+    """Output tokens of the sessions of the tree in 24 hours, as the boss counts them; 0: no limit."""
     agents: tuple[str, ...] = ()
-    """Which agents it may start; empty: all that take messages."""
+    """Which agents it may start; empty: every agent that takes messages."""
     folders: tuple[str, ...] = ()
     """Where they may work, besides the folder of the caller."""
 

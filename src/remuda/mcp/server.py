@@ -143,7 +143,7 @@ async def _read(tools: AgentTools, uri: str) -> Any:
 
 
 class _Lines:
-    """Standard input as lines of a bounded length. A longer one is None, and all of it is skipped."""
+    """Standard input as lines of a bounded length. A longer one is None, and is skipped completely."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader

@@ -85,7 +85,7 @@ class _Early(Exception):  # ends a wait; never leaves this module
 
 @dataclass(slots=True)
 class Pace:
-    """Limits the calls of one client: so many at once, and so many a second."""
+    """Limits the calls of one client: how many at once, and how many a second."""
 
     clock: Callable[[], float] = time.monotonic
     running: int = 0

@@ -20,7 +20,7 @@ from typing import Any
 
 from remuda._version import __version__
 from remuda.agents import find_agent, find_self_test
-from remuda.agents.self_test import BenchPlace, SelfTest
+from remuda.agents.self_test import BenchPlace, SelfTest, remove_leftovers
 from remuda.errors import CommandNotFound, InvalidOptions, RemudaError
 from remuda.process_table import with_variable
 from remuda.proctree import command_lines, send_signal
@@ -106,10 +106,7 @@ def _documents(agent: str, plan: SelfTest, binary: Path, limit: float) -> Iterat
             yield from _lines(root, task, time.monotonic() + limit + _PATIENCE)
         finally:
             end_all(root)
-            for path in plan.leftovers(place):
-                shutil.rmtree(path, ignore_errors=True)
-                with suppress(OSError):  # it is not a file, or was not made
-                    path.unlink()
+            remove_leftovers(plan, place)
 
 
 @contextmanager

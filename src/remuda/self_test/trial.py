@@ -388,7 +388,7 @@ class Trial:
 
     def _draft(self) -> str:
         draft = "half a thought"
-        # The last key is not text: after text the keeper waits 10 s until all of it must have been drawn.
+        # The last key is not text: after text the keeper waits 10 s until it must have been drawn completely.
         self._press(f"{draft}s".encode())
         self._until(lambda: self._composer(self._client)[1] == f"{draft}s", "the draft in the composer")
         self._press(b"\x7f")

@@ -102,7 +102,7 @@ class DashApp(App[None]):
     def soon(self, function: Callable[..., object], *values: Any) -> None:
         """Call a function in the app's loop, from another thread. Nothing happens after the end.
 
-        Values that the loop has not taken yet are replaced: it stands still while a session is attached.
+        Values that the loop has not taken yet are replaced: it does not run while a session is attached.
         """
         with self._lock:
             is_first = function not in self._pending
@@ -289,7 +289,7 @@ class DashApp(App[None]):
     # ── typing ──
 
     def open_line(self, title: str, take: Callable[[str], object], above: Text | None = None) -> None:
-        """Let the user type a line; `above` is shown on the right meanwhile. Esc ends it without a call."""
+        """Let the user type a line; `above` is shown on the right until then. Esc ends it without a call."""
         self._prompt.open(title, take)
         self._right.instead = above
         self._arrange()

@@ -136,9 +136,7 @@ class RightSide(Vertical):
         if source[:2] != self._detail.subject:
             self._detail.show(Text("reading …", "dim"), source[:2])
         view, key, is_screen = self.view, row.key, self.view == "screen"
-        show = partial(
-            self._show, source
-        )  # one for each feed: a late call of another is no other value of it
+        show = partial(self._show, source)  # one for each feed: a late call of another feed does not set it
         if is_screen and row.session.get("name") and not row.session.get("ended"):
             self._feed = ScreenFeed(
                 str(row.session["name"]),

@@ -6,10 +6,11 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from remuda.agents.attention import Event
+from remuda.agents.attention import Event, attention_events
 from remuda.agents.base import Companion, HookChannel, Launch, LaunchContext, SessionTransport
 from remuda.agents.events import Report
 from remuda.agents.headless import Headless
@@ -19,11 +20,9 @@ from remuda.agents.plain import PlainAgent
 from remuda.agents.prompting import CallAddress, Carried, Choice, Composer, ComposerKind, Past, PromptProtocol
 from remuda.agents.sources import (
     AgentSources,
-    BackgroundJob,
-    ConversationReader,
+    NoSources,
     PermissionReader,
     ReadFile,
-    RegistryEntry,
 )
 from remuda.agents.warm import WarmAgent, WorkerOptions
 from remuda.errors import InputError
@@ -160,8 +159,11 @@ class MustangPermissions:
         return "permission"
 
     def facts(self, tool: str, given: object, read: ReadFile | None = None) -> dict[str, Any]:
-        line = given.get("line") if isinstance(given, dict) else None
-        return {"reason": "permission", "tool": tool, "input": given, "message": f"kick: {line}"}
+        wanted = given if isinstance(given, dict) else {}
+        line = wanted.get("line")
+        before = read(wanted["fence"]) if read is not None and "fence" in wanted else None
+        diff = {} if before is None else {"diff": f"-{before}\n+{line}\n"}
+        return {"reason": "permission", "tool": tool, "input": given, "message": f"kick: {line}", **diff}
 
     def is_plain(self, given: Mapping[str, Any], field: str) -> bool:
         return set(given) == {field}
@@ -181,44 +183,28 @@ class MustangPermissions:
         return False
 
 
-class MustangSources:
-    """A mustang is seen only where a keeper has it: it has no registry and no hooks of its user's."""
+class MustangSources(NoSources):
+    """A mustang has no registry. Its hooks are its notes."""
 
     permissions: PermissionReader = MustangPermissions()
-    conversations: ConversationReader | None = None
 
     def __init__(self, agent: str) -> None:
         self.agent = agent
 
-    def hook_events(self, payload: Mapping[str, Any], at: float, **more: Any) -> list[Event]:
-        return []
-
-    def registry_folder(self, env: Mapping[str, str], transcript: str | None = None) -> Path | None:
-        return None
-
-    def read_registry(self, document: Mapping[str, Any]) -> RegistryEntry | None:
-        return None
-
-    def find_transcript(self, env: Mapping[str, str], session_id: str) -> Path | None:
-        return None
-
-    def transcript_folders(self, env: Mapping[str, str], cwd: Path) -> Iterable[Path]:
-        return []
-
-    def record_events(self, record: Mapping[str, Any], session_id: str) -> list[Event]:
-        return []
-
-    def job_files(self, registry: Path) -> Iterable[Path]:
-        return []
-
-    def read_job(self, document: Mapping[str, Any]) -> BackgroundJob | None:
-        return None
+    def hook_events(
+        self,
+        payload: Mapping[str, Any],
+        at: float,
+        *,
+        id: str = "",  # noqa: A002  # the id of the event
+        env: Mapping[str, str] | None = None,
+        read: ReadFile | None = None,
+    ) -> list[Event]:
+        describe = partial(self.permissions.facts, read=read)
+        return attention_events(read_note(payload), at, agent=self.agent, describe=describe, id=id)
 
     def attach_command(self, session_id: str) -> str:
         return f"mustang {session_id}"
-
-    def paste_text(self, data: bytes) -> bytes:
-        return data
 
 
 # ── the pool ──

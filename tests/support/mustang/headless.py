@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.agents.base import StreamTransport
-from remuda.agents.headless import Handling, Message, PrintFlags, TurnEnd
+from remuda.agents.headless import Handling, Message, NoDialogs, PrintFlags, TurnEnd
 from remuda.agents.unattended import max_turns_reason
 
 _OURS = ["--output-format", "--verbose", "--help", "--version", "--include-partial-messages"]
@@ -78,23 +78,14 @@ class Trail:
         }
 
 
-class NoDialogs:
+class MustangDialogs(NoDialogs):
     """All that it asks comes as a permission request."""
 
     def open_dialog(self, lines: Sequence[str]) -> str | None:
         return "kick" if lines and lines[0].startswith("?? may I kick") else None
 
-    def asks_for_trust(self, lines: Sequence[str]) -> bool:
-        return False
-
     def is_question(self, lines: Sequence[str]) -> bool:
         return False
-
-    def refusal(self, lines: Sequence[str]) -> str | None:
-        return None
-
-    def retrying(self, lines: Sequence[str]) -> str | None:
-        return None
 
     def shown(self, lines: Sequence[str]) -> str:
         return lines[0].strip() if lines else ""
@@ -105,7 +96,7 @@ class MustangHeadless:
     install_hint = "catch a mustang"
     stream: StreamTransport | None = None
     print_flags = FLAGS
-    dialogs = NoDialogs()
+    dialogs = MustangDialogs()
 
     def terminal_arguments(
         self, passed: Sequence[str], env: Mapping[str, str], cwd: Path, *, inherit_hooks: bool, asks: bool

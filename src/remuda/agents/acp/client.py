@@ -11,7 +11,7 @@ from remuda.errors import RemoteProtocolError, SessionCrashed
 from remuda.supervised.child_process import SupervisedProcess
 
 from . import protocol
-from .protocol import Call, LineReader, Notice, Reply
+from .protocol import Call, Notice, Reply, RpcReader
 
 
 class CallFailed(Exception):
@@ -40,7 +40,7 @@ class AcpClient:
         self.process = SupervisedProcess(self._take_output, self._end)
         self._on_incoming, self._on_end, self._on_skipped = on_incoming, on_end, on_skipped
         self._most_bytes = most_bytes
-        self._lines = LineReader(most_bytes)
+        self._lines = RpcReader(most_bytes)
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Mapping[str, Any]]] = {}
 

@@ -48,7 +48,7 @@ class Notice:
 Incoming = Reply | Call | Notice
 
 
-class LineReader:
+class RpcReader:
     """Fed bytes, yields messages. A line that is not a message is counted and skipped."""
 
     def __init__(self, most_bytes: int = MAX_LINE_BYTES) -> None:

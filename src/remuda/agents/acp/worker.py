@@ -39,6 +39,7 @@ from remuda.errors import (
     WaitTimeout,
 )
 from remuda.supervised.child_process import outliving
+from remuda.tasks import TaskSet
 from remuda.untrusted import as_object
 
 from . import protocol
@@ -100,7 +101,7 @@ class AcpWorker:
         self.conversation_id = ""
         self._turn: AcpTurn | None = None
         self._calling: asyncio.Task[None] | None = None
-        self._deciding: set[asyncio.Task[None]] = set()
+        self._deciding = TaskSet()
         self._fresh = self._closing = self._reported = False
         self._can_close_conversation = False
         self._own: frozenset[int] = frozenset()
@@ -177,8 +178,7 @@ class AcpWorker:
             yield await self._answer(turn)
         finally:
             turn.followed = False
-            for task in self._deciding:
-                task.cancel()
+            self._deciding.cancel()
 
     async def _prompt(self, turn: AcpTurn, text: str) -> None:
         """Call the agent. Not cancelled with its caller: the agent goes on, and its end must be known."""
@@ -199,9 +199,7 @@ class AcpWorker:
             if not self.profile.asks:
                 self._deny(turn, asked)
                 return []
-            task = asyncio.get_running_loop().create_task(self._decide(turn, request, asked, permission))
-            self._deciding.add(task)
-            task.add_done_callback(self._deciding.discard)
+            self._deciding.start(self._decide(turn, request, asked, permission))
             return [permission]
         match protocol.read_update(message.params):
             case TextPiece(text):

@@ -92,6 +92,9 @@ class ClaudeSources:
 
     # ── running agents ──
 
+    def is_quick(self, payload: Mapping[str, Any]) -> bool:
+        return payload.get("hook_event_name") != "PermissionRequest"
+
     def registry_folder(self, env: Mapping[str, str], transcript: str | None = None) -> Path:
         beside = files.registry_beside(transcript) if transcript else None
         return beside or files.registry_folder(env)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from remuda.agents.headless import Message
+from remuda.agents.json_lines import JsonLineReader
 from remuda.untrusted import as_object, as_objects, finite
 
-from .headless import lines_of, parsed
 from .notices import PATCH, SHELL, shell_command
 
 
@@ -79,7 +80,7 @@ class ExecReader:
     """Implements `agents.headless.MessageReader`."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._lines = JsonLineReader(sys.maxsize)
         self._session_id: str | None = None
         self._text = ""
         self._error = ""
@@ -88,13 +89,11 @@ class ExecReader:
         self._has_output = False
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        lines, self._rest = lines_of(data, self._rest)
-        for event in parsed(lines):
+        for event in self._lines.feed(data):
             yield from self._read(event)
 
     def close(self) -> Iterator[Message]:
-        rest, self._rest = self._rest, b""
-        for event in parsed([rest]):
+        for event in self._lines.close():
             yield from self._read(event)
 
     def _read(self, event: Mapping[str, Any]) -> Iterator[Message]:

@@ -5,11 +5,11 @@ Every method loads only what it needs: a call of `remuda print` is short.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Never
+from typing import TYPE_CHECKING, Literal, Never
 
-from remuda.agents.headless import Dialogs, Handling, Message, PrintFlags
+from remuda.agents.headless import Dialogs, Handling, Message, NoDialogs, PrintFlags
 from remuda.agents.unattended import max_turns_reason
 from remuda.errors import AgentRefused
 
@@ -67,33 +67,13 @@ class CodexStream:
         return ExecWorker(session_id, profile)
 
 
-class _NoDialogs:
-    def open_dialog(self, lines: Sequence[str]) -> str | None:
-        return None
-
-    def asks_for_trust(self, lines: Sequence[str]) -> bool:
-        return False
-
-    def is_question(self, lines: Sequence[str]) -> bool:
-        return False
-
-    def refusal(self, lines: Sequence[str]) -> str | None:
-        return None
-
-    def retrying(self, lines: Sequence[str]) -> str | None:
-        return None
-
-    def shown(self, lines: Sequence[str]) -> str:
-        return ""
-
-
 class CodexHeadless:
     program = "codex"
     install_hint = "install codex: npm install -g @openai/codex"
     default_backend = "stream"
     stream = CodexStream()
     print_flags = FLAGS
-    dialogs: Dialogs = _NoDialogs()
+    dialogs: Dialogs = NoDialogs()
     max_turns_reason = staticmethod(max_turns_reason)
 
     def terminal_arguments(
@@ -131,21 +111,3 @@ class CodexHeadless:
         from .exec_messages import result_message
 
         return [result_message(answer, is_error=failed, session_id=None, usage={}, seconds=seconds)]
-
-
-def lines_of(data: bytes, rest: bytes) -> tuple[list[bytes], bytes]:
-    """Return the complete lines of what came, and what is left."""
-    *lines, rest = (rest + data).split(b"\n")
-    return lines, rest
-
-
-def parsed(lines: Sequence[bytes]) -> Iterator[dict[str, Any]]:
-    """Yield the objects in lines of JSON. Other lines are left out."""
-    from remuda.untrusted import parse_object
-
-    for line in lines:
-        if line.startswith(b"{"):
-            try:
-                yield parse_object(line)
-            except ValueError:
-                continue

@@ -65,7 +65,8 @@ class CodexSelfTest:
         return {path: text.encode() for path, text in made.items()}
 
     def leftovers(self, place: BenchPlace) -> Sequence[Path]:
-        return [path for scratch in place.scratch for path in socket_leftovers(scratch / "s")]
+        sockets = [*(scratch / "s" for scratch in place.scratch), *place.sockets]
+        return [path for socket in sockets for path in _socket_leftovers(socket)]
 
     def missing_calls(self, binary: Path, folder: Path) -> list[str]:
         write_schema(binary, folder)
@@ -77,7 +78,7 @@ class CodexSelfTest:
         return f"TOOL {json.dumps({'name': 'exec_command', 'input': given})}"
 
 
-def socket_leftovers(socket: Path) -> list[Path]:
-    """Return the files that codex leaves for a server that listened at this path (0.166.0)."""
+def _socket_leftovers(socket: Path) -> list[Path]:
+    """Return the files that codex never removes of a server that listened at this path (0.166.0)."""
     name = hashlib.sha256(os.fsencode(os.path.join(os.path.realpath(socket.parent), socket.name))).hexdigest()
     return [Path(f"/tmp/codex-daemon-{os.getuid()}", name + suffix) for suffix in ("", ".lock")]  # noqa: S108

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from remuda.agents.attention import Event, agent_pid, attention_events, pane_facts
 from remuda.agents.sources import (
-    BackgroundJob,
     ConversationReader,
+    NoSources,
     PermissionReader,
     ReadFile,
-    RegistryEntry,
     SharedTerminals,
 )
 from remuda.proctree import command_of
@@ -63,7 +62,7 @@ def _place(env: Mapping[str, str]) -> tuple[int | None, dict[str, Any]]:
     return pid, pane_facts(env)
 
 
-class CodexSources:
+class CodexSources(NoSources):
     agent = "codex"
     permissions: PermissionReader = CodexPermissions()
     conversations: ConversationReader | None = CodexConversations()
@@ -86,30 +85,11 @@ class CodexSources:
         """Describe a request of a hook, which does not wait: codex shows no dialog while a hook runs."""
         return self.permissions.facts(tool, given) | {"at_terminal": True}
 
-    def registry_folder(self, env: Mapping[str, str], transcript: str | None = None) -> Path | None:
-        """Return None: codex keeps no list of its processes."""
-        return None
-
-    def read_registry(self, document: Mapping[str, Any]) -> RegistryEntry | None:
-        return None
-
     def find_transcript(self, env: Mapping[str, str], session_id: str) -> Path | None:
         return find_rollout(env, session_id)
-
-    def transcript_folders(self, env: Mapping[str, str], cwd: Path) -> Iterable[Path]:
-        return []
 
     def record_events(self, record: Mapping[str, Any], session_id: str) -> list[Event]:
         return attention_events(read_record(record, session_id), 0.0, agent=self.agent)
 
-    def job_files(self, registry: Path) -> Iterable[Path]:
-        return []
-
-    def read_job(self, document: Mapping[str, Any]) -> BackgroundJob | None:
-        return None
-
     def attach_command(self, session_id: str) -> str:
         return f"codex resume {session_id}"
-
-    def paste_text(self, data: bytes) -> bytes:
-        return data

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import asdict
@@ -24,6 +25,7 @@ from remuda.agents.events import (
     TurnStopped,
 )
 from remuda.agents.headless import Message
+from remuda.agents.json_lines import JsonLineReader
 from remuda.agents.permission import PermissionDecision
 from remuda.agents.prompting import ChannelLost
 from remuda.agents.warm import (
@@ -52,6 +54,7 @@ from remuda.errors import (
     WaitTimeout,
 )
 from remuda.supervised.child_process import SupervisedProcess, outliving
+from remuda.tasks import TaskSet
 from remuda.untrusted import as_object, as_objects
 
 from .asking import answer_for, check_decision
@@ -63,7 +66,7 @@ from .exec_messages import (
     tool_result_message,
     tool_use_message,
 )
-from .headless import CodexStream, lines_of, parsed
+from .headless import CodexStream
 from .notices import ThreadReader, thread_of
 from .rpc import CallError, RpcPeer
 from .warm import CodexWarm, thread_options
@@ -88,7 +91,7 @@ class AppServerWorker:
         self.profile = profile
         self._process = SupervisedProcess(self._take_output, self._ended)
         self._peer = RpcPeer(self._send)
-        self._rest = b""
+        self._lines = JsonLineReader(sys.maxsize)
         self._model: object = None
         self._opened = False
         self._reader = ThreadReader()
@@ -99,6 +102,7 @@ class AppServerWorker:
         self._usage: Usage | None = None
         self._listeners: list[Callable[[str], None]] = []
         self._settled = asyncio.Event()
+        self._refusing = TaskSet()
 
     # ── the server ──
 
@@ -117,7 +121,7 @@ class AppServerWorker:
     async def _start(self) -> bool:
         """Start the server. Return False if it has to be started again."""
         self._process = SupervisedProcess(self._take_output, self._ended)
-        self._peer, self._rest = RpcPeer(self._send), b""
+        self._peer, self._lines = RpcPeer(self._send), JsonLineReader(sys.maxsize)
         argv = [*self.profile.program, "app-server", "--stdio", *CodexWarm().arguments(self.profile)]
         loop = asyncio.get_running_loop()
         self._process.start(argv, self.profile.cwd, dict(self.profile.env), loop, grace=_GRACE)
@@ -146,15 +150,14 @@ class AppServerWorker:
         self._process.write(text.encode() + b"\n")
 
     def _take_output(self, data: bytes) -> None:
-        lines, self._rest = lines_of(data, self._rest)
-        for message in parsed(lines):
+        for message in self._lines.feed(data):
             if not self._peer.take(message):
                 self._take(message)
 
     def _take(self, message: Mapping[str, Any]) -> None:
         report = self._reader.read(message)
         if "id" in message and message["id"] not in [one[0] for one in self._reader.open.values()]:
-            asyncio.get_running_loop().create_task(self._refuse(message))
+            self._refusing.start(self._refuse(message))
         for event in report.events if report is not None else ():
             self._events.put_nowait(event)
         if message.get("method") == "turn/completed" and thread_of(message) == self._reader.thread:

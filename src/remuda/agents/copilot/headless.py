@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from remuda.agents.acp.worker import AcpPrintWorker
-from remuda.agents.headless import Handling, Message, PrintFlags, TurnEnd
+from remuda.agents.headless import Handling, Message, NoDialogs, PrintFlags, TurnEnd
 from remuda.agents.unattended import max_turns_reason
 from remuda.agents.warm import WorkerProfile
 
@@ -79,22 +79,16 @@ class CopilotStream:
         return make_print_worker(session_id, profile)
 
 
-class CopilotDialogs:
+class CopilotDialogs(NoDialogs):
     def open_dialog(self, lines: Sequence[str]) -> str | None:
         return open_dialog(lines)
 
     def asks_for_trust(self, lines: Sequence[str]) -> bool:
         return read_trust_choice(lines) is not None
 
-    def is_question(self, lines: Sequence[str]) -> bool:
-        return open_dialog(lines) is not None
-
     def refusal(self, lines: Sequence[str]) -> str | None:
         found = [line.strip() for line in lines if line.strip().lower().startswith("error:")]
         return found[0] if found else None
-
-    def retrying(self, lines: Sequence[str]) -> str | None:
-        return None
 
     def shown(self, lines: Sequence[str]) -> str:
         words = [line.strip(" │╭╮╰╯─┃") for line in lines]

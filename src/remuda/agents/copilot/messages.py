@@ -6,13 +6,15 @@ that were used (1.0.102); the transcript has them.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from remuda.agents.headless import Message, TurnEnd
+from remuda.agents.json_lines import JsonLineReader
 from remuda.jsonl_tail import JsonlTail
-from remuda.untrusted import as_object, as_objects, name_at, parse_json
+from remuda.untrusted import as_object, as_objects, name_at
 
 from .records import read_usage
 
@@ -186,29 +188,22 @@ class PrintReader:
     """Reads what `copilot --output-format json` prints."""
 
     def __init__(self, *, partial: bool = False) -> None:
-        self._part = b""
+        self._lines = JsonLineReader(sys.maxsize)
         self._turn = TurnMessages()
         self._partial = partial
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        *lines, self._part = (self._part + data).split(b"\n")
-        for line in lines:
-            yield from self._take(line)
+        for record in self._lines.feed(data):
+            yield from self._take(record)
 
     def close(self) -> Iterator[Message]:
-        line, self._part = self._part, b""
-        yield from self._take(line)
+        for record in self._lines.close():
+            yield from self._take(record)
 
     def why(self) -> str:
         return "the agent has printed an answer" if self._turn.said_all else "the agent is working"
 
-    def _take(self, line: bytes) -> Iterator[Message]:
-        try:
-            record = parse_json(line)
-        except ValueError:
-            return
-        if not isinstance(record, dict):
-            return
+    def _take(self, record: Record) -> Iterator[Message]:
         if record.get("type") == "result":
             yield self._result(record)
         elif record.get("type") == "assistant.message_delta" and self._partial:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from remuda.agents.hook_setup import TIMEOUT, BossCommand, HookSettings, HookSetup, read_command
+from remuda.agents.hook_setup import TIMEOUT, BossCommand, HookSetup, OwnHookFile, read_command
 from remuda.agents.mcp_server import McpJsonFile, server_command
 from remuda.agents.setup import Scope
 from remuda.errors import InvalidOptions
@@ -51,14 +51,14 @@ def _read_hooks(document: Mapping[str, Any]) -> dict[str, BossCommand]:
     return found
 
 
-class CopilotHooksFile(HookSettings):
+class CopilotHooksFile(OwnHookFile):
     """Our file in the folder of hooks."""
 
     agent = _AGENT
+    events = EVENTS
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._wanted = self._text
         self.commands()
 
     def commands(self) -> dict[str, BossCommand]:
@@ -68,24 +68,8 @@ class CopilotHooksFile(HookSettings):
         except (ValueError, InvalidOptions) as error:
             raise InvalidOptions(f"{self.path}: {error}", hint="nothing was changed") from None
 
-    @property
-    def had_hooks(self) -> bool:
-        return bool(self.commands())
-
-    @property
-    def has_hooks(self) -> bool:
-        return bool(self._wanted)
-
-    def texts(self) -> tuple[str | None, str | None]:
-        return self._text, self._wanted
-
-    def add_boss_hooks(self, boss_folder: Path) -> int:
-        self._wanted = json.dumps(make_hooks(boss_folder), indent=2) + "\n"
-        return len(EVENTS)
-
-    def remove_boss_hooks(self) -> int:
-        count, self._wanted = len(self.commands()), None
-        return count
+    def content(self, boss_folder: Path) -> str:
+        return json.dumps(make_hooks(boss_folder), indent=2) + "\n"
 
 
 class CopilotMcpFile(McpJsonFile):

@@ -9,11 +9,10 @@ from typing import Any
 
 from remuda.agents.attention import Event, attention_events
 from remuda.agents.sources import (
-    BackgroundJob,
     ConversationReader,
+    NoSources,
     PermissionReader,
     ReadFile,
-    RegistryEntry,
 )
 
 from .asking import CopilotPermissions
@@ -26,7 +25,7 @@ from .records import read_record
 _PERMISSIONS = CopilotPermissions()
 
 
-class CopilotSources:
+class CopilotSources(NoSources):
     agent = "copilot"
     permissions: PermissionReader = _PERMISSIONS
     conversations: ConversationReader | None = CopilotConversations()
@@ -43,12 +42,6 @@ class CopilotSources:
         describe = partial(_PERMISSIONS.facts, read=read)
         return attention_events(read_hook(payload, env), at, agent=self.agent, describe=describe, id=id)
 
-    def registry_folder(self, env: Mapping[str, str], transcript: str | None = None) -> Path | None:
-        return None
-
-    def read_registry(self, document: Mapping[str, Any]) -> RegistryEntry | None:
-        return None
-
     def find_transcript(self, env: Mapping[str, str], session_id: str) -> Path | None:
         path = events_file(env, session_id)
         return path if path is not None and path.exists() else None
@@ -60,12 +53,6 @@ class CopilotSources:
         return attention_events(
             read_record(record, session_id), 0.0, agent=self.agent, describe=_PERMISSIONS.facts
         )
-
-    def job_files(self, registry: Path) -> Iterable[Path]:
-        return []
-
-    def read_job(self, document: Mapping[str, Any]) -> BackgroundJob | None:
-        return None
 
     def attach_command(self, session_id: str) -> str:
         return f"copilot --resume={session_id}"

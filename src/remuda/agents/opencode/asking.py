@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from remuda.agents.sources import ReadFile
+from remuda.agents.sources import ReadFile, fields_like
 from remuda.errors import InvalidOptions
 from remuda.untrusted import as_object, as_objects, show_json
 
@@ -49,15 +49,7 @@ class OpencodePermissions:
         return given.keys() <= _PLAIN_FIELDS | {field}
 
     def path_fields(self, given: object) -> Iterator[object]:
-        if isinstance(given, list):
-            for one in given:
-                yield from self.path_fields(one)
-        elif isinstance(given, dict):
-            for key, one in given.items():
-                if not _PATH_FIELD.search(str(key)):
-                    yield from self.path_fields(one)
-                elif one not in (None, ""):
-                    yield from one if isinstance(one, list) else [one]
+        return fields_like(_PATH_FIELD, given)
 
     def search_pattern(self, tool: str, given: Mapping[str, Any]) -> object:
         return given.get("pattern") if tool in ("glob", "grep") else None

@@ -8,9 +8,10 @@ from typing import Any
 
 from remuda.agents.base import StreamTransport
 from remuda.agents.events import TurnFailed
-from remuda.agents.headless import Handling, Lines, Message, PrintFlags, TurnEnd
+from remuda.agents.headless import Handling, Lines, Message, NoDialogs, PrintFlags, TurnEnd
 from remuda.agents.unattended import max_turns_reason
-from remuda.untrusted import as_object, dump_json, finite, parse_object
+from remuda.jsonl_tail import JsonlTail
+from remuda.untrusted import as_object, dump_json, finite
 
 from .messages import answers_to, end_of, info_of, parts_of, text_of, usage_of
 from .prompting import OpencodePrompts
@@ -55,12 +56,7 @@ class PrintedConversation:
         """Read the answers, which are written at the end of the turn."""
         if self._path is None or self._answers:
             return False
-        try:
-            lines = self._path.read_text().splitlines(keepends=True)
-        except OSError:
-            return False
-        records = [parse_object(line) for line in lines if line.endswith("\n")]
-        self._answers = answers_to(records, self._turn)
+        self._answers = answers_to(JsonlTail(self._path).read(), self._turn)
         if self._emit is not None:
             for answer in self._answers:
                 for message in answer_messages(answer):
@@ -144,24 +140,12 @@ def answer_messages(answer: Mapping[str, Any]) -> list[Message]:
     return made
 
 
-class OpencodeDialogs:
+class OpencodeDialogs(NoDialogs):
     question_timeout = 30.0
     """Its server takes up to 5 s for an answer on a busy machine."""
 
     def open_dialog(self, lines: Lines) -> str | None:
         return OpencodePrompts().dialog(lines)
-
-    def asks_for_trust(self, lines: Lines) -> bool:
-        return False
-
-    def is_question(self, lines: Lines) -> bool:
-        return self.open_dialog(lines) is not None
-
-    def refusal(self, lines: Lines) -> str | None:
-        return None
-
-    def retrying(self, lines: Lines) -> str | None:
-        return None
 
     def shown(self, lines: Lines) -> str:
         shown = [line.strip() for line in lines if line.strip()]

@@ -50,7 +50,7 @@ class OpencodeSelfTest:
                 "bash": {"*": "ask", self.allowed_command: "allow", self.failing_command: "allow"}
             },
         }
-        return {settings_path(place.home): json.dumps(settings).encode()}
+        return {place.home / ".config" / "opencode" / "opencode.json": json.dumps(settings).encode()}
 
     def leftovers(self, place: BenchPlace) -> Sequence[Path]:
         return ()
@@ -61,7 +61,3 @@ class OpencodeSelfTest:
     def tool_prompt(self, command: str) -> str:
         given = {"command": command, "description": "run it"}
         return f"TOOL {json.dumps({'name': 'bash', 'input': given})}"
-
-
-def settings_path(home: Path) -> Path:
-    return home / ".config" / "opencode" / "opencode.json"

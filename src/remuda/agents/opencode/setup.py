@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from remuda.agents.hook_setup import BossCommand, HookSettings, HookSetup
+from remuda.agents.hook_setup import BossCommand, HookSetup, OwnHookFile
 from remuda.agents.mcp_server import McpJsonFile, server_command
 from remuda.agents.setup import Scope
 from remuda.errors import InvalidOptions
@@ -44,12 +44,12 @@ def read_plugin(text: str) -> BossCommand | None:
     return BossCommand(words[0], words[3], words[4]) if is_ours else None
 
 
-class OpencodePluginFile(HookSettings):
+class OpencodePluginFile(OwnHookFile):
     agent = _AGENT
+    events = EVENTS
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._wanted = self._text
         if self._text and not self.commands():
             raise InvalidOptions(f"{path} is not a plugin of ours", hint="move it elsewhere")
 
@@ -57,24 +57,8 @@ class OpencodePluginFile(HookSettings):
         ours = read_plugin(self._text or "")
         return {} if ours is None else dict.fromkeys(EVENTS, ours)
 
-    @property
-    def had_hooks(self) -> bool:
-        return bool(self.commands())
-
-    @property
-    def has_hooks(self) -> bool:
-        return bool(self._wanted)
-
-    def texts(self) -> tuple[str | None, str | None]:
-        return self._text, self._wanted
-
-    def add_boss_hooks(self, boss_folder: Path) -> int:
-        self._wanted = make_plugin(boss_folder)
-        return len(EVENTS)
-
-    def remove_boss_hooks(self) -> int:
-        count, self._wanted = len(self.commands()), None
-        return count
+    def content(self, boss_folder: Path) -> str:
+        return make_plugin(boss_folder)
 
 
 class OpencodeMcpFile(McpJsonFile):

@@ -16,7 +16,7 @@ Answer = Mapping[str, Any]
 """behavior ("allow", "deny"); with allow: updated_input, answers, always; with deny: message, interrupt."""
 
 LINK_FIELDS = ("behavior", "message", "answers")
-"""All that a link takes: it decides the request it was made for, and never changes what runs."""
+"""What a link takes. It decides the request it was made for, and never changes what runs."""
 
 _MEANT_FOR = {"allow": ("updated_input", "answers", "always"), "deny": ("message", "interrupt")}
 

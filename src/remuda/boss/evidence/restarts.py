@@ -1,6 +1,6 @@
 """Bring back sessions that ended and are wanted, and report those that are left alone.
 
-When the boss starts after a reboot, that is all that were alive. While it runs, it is those that crash.
+When the boss starts after a reboot, these are the sessions that were alive. While it runs, those that crash.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class Spending:
         self._at_work: dict[str, float] = {}
         """Since when sessions at work are counted, by our own clock."""
         self._is_idle = False
-        """Whether there are no limits, and all that earlier ones held is released."""
+        """Whether all limits are gone, and every session that earlier ones held is released."""
         self._stored = ""
         self._entries: list[dict[str, Any]] = []
         self._changed = asyncio.Event()

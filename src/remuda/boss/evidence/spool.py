@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from remuda.agents import DEFAULT_AGENT
 from remuda.durable import open_regular
 from remuda.errors import InvalidOptions, StoreFailed
 from remuda.paths import private_folder
@@ -225,5 +226,5 @@ async def _events(document: Document) -> list[Event]:
         raise ValueError("it has no session")
     if not math.isfinite(at) or at < 0:
         raise ValueError("it has no time")
-    number, agent = str(document.get("id", "")), str(document.get("agent", "claude"))
+    number, agent = str(document.get("id", "")), str(document.get("agent", DEFAULT_AGENT))
     return await read_hook(payload, at, number=number, env=env, agent=agent)

@@ -101,7 +101,7 @@ class Assets:
         self._read: dict[str, Asset] = {}
 
     def find(self, path: str, headers: Mapping[str, str]) -> Served | None:
-        """Return the answer for a path that begins with a slash; None if there is no such file."""
+        """Return the answer for a path that begins with a slash; None if the file does not exist."""
         self._look()
         name, kept = path.lstrip("/"), _REVALIDATED
         if name.startswith("assets/"):

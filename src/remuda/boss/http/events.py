@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from remuda.agents import all_sources
+from remuda.agents import DEFAULT_AGENT, all_sources
 from remuda.boss.attention.model import Approval, Event, EventKind, Source
 from remuda.boss.ports import BossParts
 from remuda.durable import read_regular
@@ -14,7 +14,7 @@ from remuda.names import check_name
 from .route import EVENT_BYTES, ApiRequest, ApiResponse, Route
 from .schema import ID, PAYLOAD, TEXT, TIME, nullable, record, ref
 
-_HOOKS = {sources.agent: sources.hook_events for sources in all_sources()}
+_AGENTS = {sources.agent: sources for sources in all_sources()}
 _SOURCES = {source.label: source for source in Source}
 _READ_BYTES = 1 << 20
 
@@ -22,7 +22,7 @@ TAKEN = record({"taken": {"type": "integer"}, "repeated": {"type": "integer"}})
 _HOOKED = record({"taken": {"type": "integer"}, "repeated": {"type": "integer"}, "approval": nullable(TEXT)})
 _EVENTS = record({"events": {"type": "array", "items": ref("Event"), "minItems": 1, "maxItems": 1000}})
 HOOK_FIELDS = {
-    "agent": {"type": "string", "enum": sorted(_HOOKS)},
+    "agent": {"type": "string", "enum": sorted(_AGENTS)},
     "at": TIME,
     "id": ID,
     "env": {"type": "object", "additionalProperties": {"type": "string"}},
@@ -68,7 +68,7 @@ async def take_hook(boss: BossParts, body: dict[str, Any]) -> tuple[list[Event],
         float(body.get("at", boss.service.clock())),
         number=body.get("id", ""),
         env=body.get("env", {}),
-        agent=body.get("agent", "claude"),
+        agent=body.get("agent", DEFAULT_AGENT),
     )
     if any(event.kind is EventKind.ASKED for event in events):
         await boss.service.catch_up()  # the prompt that led to it may still be in the spool
@@ -87,13 +87,14 @@ async def read_hook(
     *,
     number: str = "",
     env: dict[str, str] | None = None,
-    agent: str = "claude",
+    agent: str = DEFAULT_AGENT,
 ) -> list[Event]:
-    """Return the events of a hook. For a diff, the file to be changed is read in a thread."""
-    translate = _HOOKS[agent]
-    if payload.get("hook_event_name") == "PermissionRequest":
-        return await asyncio.to_thread(translate, payload, at, id=number, env=env, read=read_text)
-    return translate(payload, at, id=number, env=env)
+    """Return the events of a hook. A diff is made in a thread, which may read the file to be changed."""
+    sources = _AGENTS[agent]
+    is_quick = getattr(sources, "is_quick", None)
+    if is_quick is not None and is_quick(payload):
+        return sources.hook_events(payload, at, id=number, env=env)
+    return await asyncio.to_thread(sources.hook_events, payload, at, id=number, env=env, read=read_text)
 
 
 def read_text(path: str) -> str | None:

@@ -39,7 +39,7 @@ _QUEUE_BYTES = 1 << 20
 _INPUT_BYTES = 1 << 20
 _MESSAGE_BYTES = 128 << 10
 _CLOSE_TIMEOUT = 1.0
-"""A client whose login has ended is told why, if it reads."""
+"""A client whose login has ended gets the reason, if it reads."""
 _MOST_LINES = 20_000
 _SCREEN_TIMEOUT = 10.0
 _HISTORY_CHARACTERS = 4 << 20

@@ -15,6 +15,7 @@ from typing import Any
 
 from remuda.duration import show_duration
 from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, NotSafe, StoreFailed
+from remuda.tasks import TaskSet
 from remuda.untrusted import BadJson, dump_json, finite, parse_object
 
 from ..answers.approvals import Approvals
@@ -43,7 +44,7 @@ class Links:
     service: BossService
     approvals: Approvals
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _redating: set[asyncio.Task[None]] = field(default_factory=set)
+    _redating: TaskSet = field(default_factory=TaskSet)
 
     def __post_init__(self) -> None:
         self.service.on_clock_set.append(self._redate)
@@ -140,9 +141,7 @@ class Links:
 
     def _redate(self, by: float) -> None:
         """Move all dates by that many seconds: a link is valid for as long as it was."""
-        task = asyncio.create_task(self._move(by))
-        self._redating.add(task)
-        task.add_done_callback(self._redating.discard)
+        self._redating.start(self._move(by))
 
     async def _move(self, by: float) -> None:
         async with self._writing:

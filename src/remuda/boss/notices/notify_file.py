@@ -64,7 +64,7 @@ class PushSettings:
     hosts: frozenset[str] = frozenset()
     """Push services that may have a private address: a host, or a host and a port."""
     contact: str = ""
-    """Whom a push service can ask about our requests: a mailto: or https: address."""
+    """The contact for push services that have questions about our requests: a mailto: or https: address."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ def end_states(until: float) -> Iterator[Statement]:
 
 
 def pruning(now: float) -> Iterator[Statement]:
-    """Yield statements that keep all of it bounded. Turns older than a week are summed up by hour."""
+    """Yield statements that keep the tables bounded. Turns older than a week are summed up by hour."""
     # The newest change before the range stays: it says in which state a session went into it.
     yield (
         "DELETE FROM state_change WHERE at < ?1 AND EXISTS (SELECT 1 FROM state_change AS later WHERE"

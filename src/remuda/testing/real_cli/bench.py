@@ -21,8 +21,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from remuda.agents.claude.self_test import ClaudeSelfTest
-from remuda.agents.self_test import BenchPlace, SelfTest
+from remuda.agents import find_self_test
+from remuda.agents.self_test import BenchPlace, SelfTest, remove_leftovers
+from remuda.frozen import replaced
 from remuda.proctree import send_signal
 
 from ..offline import closed_proxies, is_offline, proxies_closed
@@ -135,6 +136,13 @@ class PlainTerminal:
 # ── the CLI with a home of its own ──
 
 
+def plan_of(agent: str) -> SelfTest:
+    """Return how `remuda doctor --agent` tries an agent: tests use the same made-up home."""
+    plan = find_self_test(agent)
+    assert plan is not None, f"{agent} has no self-test"
+    return plan
+
+
 class NetworkReachableError(Exception):
     """The real CLI is not started where it could reach a network."""
 
@@ -147,7 +155,7 @@ class RealCli:
     trusted besides the project; with ``trust=False`` none is, and the trust dialog comes up.
     """
 
-    plan: SelfTest = ClaudeSelfTest()
+    plan: SelfTest = plan_of("claude")
 
     def __init__(
         self,
@@ -168,6 +176,8 @@ class RealCli:
         self.project = self._made("project")
         temporary = self._made("tmp")
         chosen = tuple(path.resolve() for path in [self.project, *trusted]) if trust else ()
+        self.sockets: set[Path] = set()
+        """Where its servers listen. What a server leaves elsewhere is found by that."""
         self._place = BenchPlace(self.home, temporary, base_url, chosen)
         self.env = {**bench_environment(self.home, temporary), **self.plan.environment(self._place)}
         write_files(self.plan.files(self._place))
@@ -250,8 +260,7 @@ class RealCli:
                 send_signal(pid, signal.SIGKILL)
             if not self.settle():
                 break
-        for path in self.plan.leftovers(self._place):
-            shutil.rmtree(path, ignore_errors=True)
+        remove_leftovers(self.plan, replaced(self._place, sockets=list(self.sockets)))
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _made(self, name: str) -> Path:

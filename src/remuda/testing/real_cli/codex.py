@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from remuda.agents.codex.self_test import CodexSelfTest, socket_leftovers
-
-from .bench import RealCli
+from .bench import RealCli, plan_of
 from .fetch import binary_of
 
 
 class RealCodex(RealCli):
     """The pinned codex with a fresh HOME and project below ``folder``, on the model at ``base_url``."""
 
-    plan = CodexSelfTest()
+    plan = plan_of("codex")
 
     def __init__(self, folder: Path, base_url: str, *, trust: bool = True) -> None:
-        self.sockets: set[Path] = set()
-        """Where its servers listen. codex never removes the sockets that these lead to (0.166.0)."""
         super().__init__(folder, base_url, trust=trust, binary=binary_of("codex"))
         programs = self._made("bin")
         (programs / "codex").symlink_to(self.binary)
@@ -26,9 +22,3 @@ class RealCodex(RealCli):
     def rollouts(self) -> list[Path]:
         """Return the files of its conversations, oldest first."""
         return sorted((self.home / ".codex" / "sessions").rglob("rollout-*.jsonl"))
-
-    def close(self) -> None:
-        super().close()
-        for path in self.sockets:
-            for left in socket_leftovers(path):
-                left.unlink(missing_ok=True)

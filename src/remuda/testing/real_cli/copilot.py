@@ -7,16 +7,14 @@ import os
 from pathlib import Path
 from typing import Any
 
-from remuda.agents.copilot.self_test import CopilotSelfTest
-
-from .bench import RealCli
+from .bench import RealCli, plan_of
 from .fetch import binary_of
 
 
 class RealCopilot(RealCli):
     """The pinned copilot with a fresh HOME and project below ``folder``, on the model at ``base_url``."""
 
-    plan = CopilotSelfTest()
+    plan = plan_of("copilot")
 
     def __init__(self, folder: Path, base_url: str, *, trust: bool = True) -> None:
         super().__init__(folder, base_url, trust=trust, binary=binary_of("copilot"))

@@ -7,9 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from remuda.agents.opencode.self_test import OpencodeSelfTest, settings_path
-
-from .bench import RealCli
+from .bench import RealCli, plan_of
 from .fetch import binary_of
 
 
@@ -19,10 +17,10 @@ class OpencodeCli(RealCli):
     It asks for permission to run commands. ``settings`` are laid over those of the bench.
     """
 
-    plan = OpencodeSelfTest()
+    plan = plan_of("opencode")
 
     def __init__(self, folder: Path, base_url: str, **settings: Any) -> None:
         super().__init__(folder, base_url, binary=binary_of("opencode"))
-        path = settings_path(self.home)
+        (path,) = self.plan.files(self._place)
         path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
         self.env["PATH"] = f"{self.binary.parent}{os.pathsep}{self.env['PATH']}"

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from remuda.agents.acp import protocol
-from remuda.agents.acp.protocol import Call, LineReader, Notice, Reply, TextPiece, ToolBegan, ToolEnded
+from remuda.agents.acp.protocol import Call, Notice, Reply, RpcReader, TextPiece, ToolBegan, ToolEnded
 
 _ASKED = {
     "jsonrpc": "2.0",
@@ -33,23 +33,23 @@ _BYTES = b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line
 
 
 def test_reader_any_split_gives_the_same_messages() -> None:
-    whole = list(LineReader().feed(_BYTES))
+    whole = list(RpcReader().feed(_BYTES))
     assert [type(one) for one in whole] == [Reply, Notice, Call, Reply]
     assert whole[3] == Reply(2, {}, "no: é why", -32000)
     for at in range(len(_BYTES)):
-        reader = LineReader()
+        reader = RpcReader()
         assert [*reader.feed(_BYTES[:at]), *reader.feed(_BYTES[at:])] == whole
 
 
 @pytest.mark.parametrize("line", [b"words", b"[1]", b'{"id": "x"}', b'{"id": true}', b"{", b'{"id": NaN}'])
 def test_reader_a_line_that_is_no_message_is_counted(line: bytes) -> None:
-    reader = LineReader()
+    reader = RpcReader()
     assert list(reader.feed(line + b"\n\n")) == []
     assert reader.skipped == 1
 
 
 def test_reader_a_line_without_end_is_bounded() -> None:
-    reader = LineReader(10)
+    reader = RpcReader(10)
     assert list(reader.feed(b"x" * 6)) == []
     assert not reader.too_long
     assert list(reader.feed(b"x" * 5)) == []
@@ -64,7 +64,7 @@ def test_reader_a_line_without_end_is_bounded() -> None:
     ],
 )
 def test_permission_decided_once_by_the_agents_own_option(allow: bool, outcome: dict[str, str]) -> None:
-    [asked] = LineReader().feed(json.dumps(_ASKED).encode() + b"\n")
+    [asked] = RpcReader().feed(json.dumps(_ASKED).encode() + b"\n")
     assert isinstance(asked, Call)
     read = protocol.read_permission(asked)
     assert (read.tool_id, read.tool, read.input) == ("t1", "execute", {"command": "ls"})

@@ -36,10 +36,11 @@ class TranscriptMessages:
         self._tail = TurnTail(path, prompt_id)
 
     def read(self) -> bool:
-        records = [] if self._tail is None else self._tail.read()
-        for record in records:
+        has_new = False
+        for record in self._tail.read() if self._tail is not None else ():
             self.take(record)
-        return bool(records)
+            has_new = True
+        return has_new
 
     def take(self, record: Json) -> None:
         """Take the next record of the turn."""
@@ -110,14 +111,15 @@ def turn_messages(
 ) -> list[Message]:
     """Read a finished turn from its transcript."""
     summary = TurnSummary(model=model)
-    records = TurnTail(path, prompt_id).read()
     messages: list[Message] = []
-    for record in records:
+    first: Json | None = None
+    for record in TurnTail(path, prompt_id).read():
+        first = first or record
         summary.take(record)
         model = model or summary.model  # a keeper that was asked early does not know it yet
         messages += to_messages(record, summary.tool_uses)
-    if records:
-        messages.insert(0, init_message(records[0], model))
+    if first is not None:
+        messages.insert(0, init_message(first, model))
     ended = TurnEnd("api_error", is_error=True, text=answer) if failed else TurnEnd(text=answer)
     return [*messages, make_result(summary, ended, round(seconds * 1000), "terminal")]
 

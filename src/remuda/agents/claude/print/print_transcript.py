@@ -6,7 +6,7 @@ Reading tolerates records that are new or odd: they are skipped.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ from typing import Any
 from remuda.agents.claude.hooks import TASK_NOTICE
 from remuda.agents.claude.order import HOLD_SECONDS, InOrder
 from remuda.agents.unattended import DENIED
-from remuda.durable import open_regular
-from remuda.untrusted import as_object, parse_json, text_at
+from remuda.jsonl_tail import JsonlTail
+from remuda.untrusted import as_object, text_at
 
 Json = Mapping[str, Any]
 
@@ -24,33 +24,17 @@ class TurnTail:
     """Reads the records of one turn as they are appended, from its prompt on. Incomplete lines wait."""
 
     def __init__(self, path: Path, prompt_id: str | None) -> None:
-        self._path = path
+        self._lines = JsonlTail(path)
         self._prompt_id = prompt_id
-        self._offset = 0
-        self._rest = b""
         self._begun = False
         self._order = InOrder()
         self._held_since: float | None = None
 
-    def read(self) -> list[Json]:
-        """Return the new records. Empty while the file cannot be read."""
-        try:
-            with open(open_regular(self._path), "rb") as file:
-                file.seek(self._offset)
-                data = file.read()
-        except OSError:
-            return []
-        self._offset += len(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        records = [record for line in lines for record in self._in_order(line)]
-        return [record for record in [*records, *self._overdue()] if self._is_of_turn(record)]
-
-    def _in_order(self, line: bytes) -> Sequence[Json]:
-        try:
-            record = parse_json(line)
-        except ValueError:
-            return []
-        return self._order.take(record) if isinstance(record, dict) else []
+    def read(self) -> Iterator[Json]:
+        """Yield the new records; none while the file cannot be read."""
+        for record in self._lines.read():
+            yield from filter(self._is_of_turn, self._order.take(record))
+        yield from filter(self._is_of_turn, self._overdue())
 
     def _overdue(self) -> Sequence[Json]:
         now = time.monotonic()

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from uuid import uuid4
 
+from remuda.agents.json_lines import MAX_LINE_BYTES, JsonLineReader
 from remuda.errors import RemoteProtocolError, SessionCrashed
 from remuda.supervised.child_process import SupervisedProcess
 from remuda.tasks import Wakeup
 
 from . import stream_protocol
 from .prompt_progress import CarryOver, PromptProgress
-from .reader import MAX_LINE_BYTES, LineReader
 from .stream_events import (
     ControlReply,
     ConversationReset,
@@ -51,7 +51,7 @@ class StreamClient:
         self.progress: PromptProgress | None = None
         """Of the last prompt."""
         self._on_stray, self._on_end = on_stray, on_end
-        self._lines = LineReader()
+        self._lines = JsonLineReader()
         self._replies: dict[str, ControlReply | None] = {}
         self._followed: deque[tuple[Message, list[Event]]] | None = None
         self._wakeup = Wakeup()

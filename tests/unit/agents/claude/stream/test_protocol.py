@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from remuda.agents.claude.stream import stream_protocol
 from remuda.agents.claude.stream.prompt_progress import CarryOver
-from remuda.agents.claude.stream.reader import MAX_LINE_BYTES, LineReader
 from remuda.agents.claude.stream.stream_events import (
     ApiRetry,
     BackgroundTask,
@@ -32,6 +31,7 @@ from remuda.agents.claude.stream.stream_events import (
     UnsupportedRequest,
 )
 from remuda.agents.claude.stream.stream_protocol import events_of
+from remuda.agents.json_lines import MAX_LINE_BYTES, JsonLineReader
 
 INIT = {
     "type": "system",
@@ -73,8 +73,8 @@ TALK: list[dict[str, Any]] = [
 WIRE = b"".join(json.dumps(message, ensure_ascii=False).encode() + b"\n" for message in TALK)
 
 
-def read(*pieces: bytes, limit: int = MAX_LINE_BYTES) -> tuple[list[dict[str, Any]], LineReader]:
-    reader = LineReader(limit)
+def read(*pieces: bytes, limit: int = MAX_LINE_BYTES) -> tuple[list[dict[str, Any]], JsonLineReader]:
+    reader = JsonLineReader(limit)
     found = [message for piece in pieces for message in reader.feed(piece)]
     return found + list(reader.close()), reader
 
@@ -120,7 +120,7 @@ def test_reader_a_line_beyond_the_bound_is_dropped_and_what_follows_is_read() ->
 
 
 def test_reader_a_line_beyond_the_bound_is_not_kept() -> None:
-    reader = LineReader(1000)
+    reader = JsonLineReader(1000)
     for _ in range(100):
         assert list(reader.feed(b"x" * 1000)) == []
     assert sum(map(len, reader._pieces)) <= 1000
