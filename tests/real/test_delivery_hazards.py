@@ -394,7 +394,6 @@ def test_twenty_messages_are_drained_in_order_each_exactly_once(post: Post, mode
     assert [request.prompt for request in model.main_requests] == sent
 
 
-@pytest.mark.versions
 def test_messages_and_human_prompts_during_a_turn_are_separate_requests(
     post: Post, model: LoopbackModel
 ) -> None:
