@@ -125,10 +125,13 @@ def test_a_killed_call_or_pool_and_its_killed_keeper_leave_no_trust_behind_the_n
 
     def holds_lock() -> bool:
         """From here on the keeper waits for the lock, and withdraws nothing. The agent does without it."""
+        if not notes(calls).exists():
+            return False
         try:
-            return notes(calls).exists() and (lock.mkdir() or True)
+            lock.mkdir()
         except FileExistsError:
             return False
+        return True
 
     until(holds_lock, "the loan")
     until(lambda: trust(calls) is True, "the agent's answer")
