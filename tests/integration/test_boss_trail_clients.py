@@ -59,6 +59,22 @@ def test_its_clients_work_with_the_printed_addresses(remuda: Commands, boss: Run
     assert curl(f"{url}/skip", "-X", "POST")["paneId"] == "%7"
 
 
+def test_its_variables_that_are_not_read_are_named_with_what_to_use(
+    remuda: Commands, boss: RunningBoss
+) -> None:
+    secret = "8f3a"
+    env = dict.fromkeys(("TRAILBOSS_DATA_DIR", "TELEGRAM_CHAT_ID", "NOTIFY_THRESHOLD"), secret)
+    for said in (remuda("boss", "up", "--detach", env=env).err, remuda("doctor", env=env, code=0).out):
+        words = " ".join(said.split())
+        assert "TRAILBOSS_DATA_DIR: Trail Boss reads this, Remuda does not" in words
+        assert "set REMUDA_HOME instead" in words
+        assert "TELEGRAM_CHAT_ID, NOTIFY_THRESHOLD: Trail Boss reads this" in words
+        assert "remuda setup notify" in words
+        assert secret not in said
+    read = {"TRAILBOSS_URL": "http://127.0.0.1:1", "TRAILBOSS_OPT_IN_PREFIX": "@"}
+    assert "Trail Boss" not in remuda("doctor", env=read).out
+
+
 def test_its_token_opens_nothing_else_and_ours_in_a_path_only_takes_events(
     remuda: Commands, boss: RunningBoss
 ) -> None:

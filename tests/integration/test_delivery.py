@@ -12,10 +12,10 @@ from remuda.errors import WaitTimeout
 from remuda.inbox.locks import ConsumerLock
 from remuda.paths import SessionPaths
 from remuda.testing.scripted_agent.probe import whole_records
-from remuda.turns.following import SUBMIT_TIMEOUT
 from support.delivery import Bench, answer, attempts, busy, idle, in_flight, pause
 from support.keeper import Start, event_named, until, until_equal
-from support.messages import CHAIN, stages, step
+from support.messages import CHAIN, Post, stages, step
+from support.print_calls import write_program
 
 ESC = b"\x1b"
 
@@ -56,7 +56,7 @@ def test_enter_that_the_agent_lost_is_pressed_again_and_not_after_a_timeout(benc
     found = post.send("hello")
     assert stages(found) == CHAIN
     assert bench.keys()[:2] == [1, 2]  # one paste, two Enters
-    assert step(found, "submitted")["at"] - step(found, "written")["at"] < SUBMIT_TIMEOUT
+    assert ["timeout" in line for line in post.kept.log().splitlines() if "Enter had" in line] == [False]
 
 
 def test_enter_is_not_pressed_again_while_the_agent_has_not_read_the_first(bench: Bench) -> None:
@@ -151,6 +151,22 @@ def test_command_message_runs_and_is_acknowledged(bench: Bench) -> None:
 
 
 # ── waiting ──
+
+
+def test_agent_that_reports_nothing_does_not_stay_in_starting_and_nothing_is_typed(
+    start: Start, tmp_path: Path
+) -> None:
+    typed = tmp_path / "typed"
+    program = write_program(tmp_path / "program", f"#!/bin/sh\necho loading\nexec cat >{typed}\n")
+    post = Post(start("d", [str(program)], agent="claude"))
+    waiting = post.put("hello")
+    said = until(lambda: post.client.describe()["degraded"], "degraded")
+    assert ["guessed from the timing of its output" in one for one in said] == [True]
+    post.held("only the timing of its output says that the session is idle")
+    status = post.client.describe()
+    assert (status["state"], status["source"]) == ("idle", "timing")
+    assert stages(post.trace(waiting)) == ["accepted"]
+    assert typed.read_bytes() == b""
 
 
 def test_message_waits_while_the_session_is_busy_with_somebodys_prompt(bench: Bench) -> None:

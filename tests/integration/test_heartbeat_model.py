@@ -71,6 +71,19 @@ LINES = (
 )
 
 
+BAD_WORDS = (
+    (("--mode", "nap"), 2, True),
+    (("--idle-interval", "soon"), 2, True),
+    (("--idle-interval", "-1"), 2, True),
+    (("--no-such-flag",), 2, True),
+    (("recover", "--on-orphan", "keep"), 2, True),
+    (("drain",), 2, True),
+    ((), 1, False),
+    (("recover",), 1, False),
+)
+"""Words, the exit code, and whether the inbox is named."""
+
+
 class Script:
     """One folder, used at random; every step is done to the model too, and the two are compared."""
 
@@ -96,17 +109,20 @@ class Script:
             self.lose_in_flight,
             self.lose_offset,
             self.bad_offset,
+            self.bad_flight,
+            self.bad_words,
         ]
         for _ in range(self.random.randint(6, 14)):
             self.random.choice(steps)()
         for _ in range(3):
             self.tick()
 
-    def run(self, *words: str, payload: str = "") -> tuple[int, str, str]:
+    def run(self, *words: str, payload: str = "", named: bool = True) -> tuple[int, str, str]:
         Path(f"{self.io}in").write_text(payload)
         for name in ("out", "err"):
             Path(f"{self.io}{name}").write_text("")
-        ask = {"files": str(self.io), "words": [*words, "--inbox", str(self.path("inbox.jsonl"))]}
+        inbox = ["--inbox", str(self.path("inbox.jsonl"))] if named else []
+        ask = {"files": str(self.io), "words": [*words, *inbox]}
         assert self.server.stdin is not None
         assert self.server.stdout is not None
         self.server.stdin.write(json.dumps(ask) + "\n")
@@ -204,6 +220,28 @@ class Script:
             self.path(".inbox-offset").unlink()
         else:
             self.path(".inbox-offset").write_text(f" {before}\n")
+        self.compare()
+
+    def bad_flight(self) -> None:
+        """Alone: ours restores it from a file of its own, which is a documented difference."""
+        if self.model.flight is not None or self.path(".inbox-lease.json").exists():
+            return
+        flight, garbage = (
+            self.path(".in-flight"),
+            self.random.choice(["", "{not JSON", "[]", '{"raw_line": 1}']),
+        )
+        flight.write_text(garbage)
+        self.story.append(f"bad .in-flight {garbage}")
+        code, out, err = self.run("recover")
+        assert (code, out, flight.read_text()) == (1, "", garbage), self.told(err)
+        flight.unlink()
+        self.compare()
+
+    def bad_words(self) -> None:
+        words, wanted, named = self.random.choice(BAD_WORDS)
+        self.story.append(f"bad words {words}")
+        code, out, err = self.run(*words, named=named)
+        assert (code, out, bool(err)) == (wanted, "", True), self.told(err)
         self.compare()
 
     def tick_without_an_inbox(self) -> None:

@@ -7,12 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.keeper import until
+from remuda.keeper.claim import read_holder
+from remuda.paths import SessionPaths
+from support.keeper import Process, until
 from support.print_calls import Calls, processes_of
 
 KEY = "hasTrustDialogAccepted"
@@ -88,22 +91,65 @@ def test_several_calls_at_once_in_one_folder_leave_no_trust(calls: Calls) -> Non
     until(lambda: untrusted(calls), "the end of all loans")
 
 
-def test_a_killed_call_and_its_killed_keeper_leave_no_trust_behind_the_next_start(calls: Calls) -> None:
-    call = calls.begin("hello").until("started")
+SLOW_DIALOG = {"MOCK_DIALOG_GUARD": "1500"}
+"""The dialog takes no key for so many milliseconds: the loan is noted before."""
+
+
+def begin_call(calls: Calls) -> subprocess.Popen[bytes]:
+    return calls.begin("hello", env=SLOW_DIALOG).process
+
+
+def begin_pool(calls: Calls) -> subprocess.Popen[bytes]:
+    words = [sys.executable, "-c", POOL, str(calls.binary)]
+    return subprocess.Popen(words, env=calls.env | SLOW_DIALOG, cwd=calls.cwd, stderr=subprocess.DEVNULL)
+
+
+def next_call(calls: Calls) -> None:
+    assert calls("again").out == "REPLY#1 to: again\n"
+
+
+def next_session(calls: Calls) -> None:
+    calls.remuda("start", "kept", "--agent", "demo", "--detach", "--", "--model", "x")
+
+
+@pytest.mark.parametrize(
+    ("begin", "start_next"), [(begin_call, next_call), (begin_call, next_session), (begin_pool, next_session)]
+)
+def test_a_killed_call_or_pool_and_its_killed_keeper_leave_no_trust_behind_the_next_start(
+    calls: Calls,
+    begin: Callable[[Calls], subprocess.Popen[bytes]],
+    start_next: Callable[[Calls], None],
+) -> None:
+    process = begin(calls)
     lock = calls.home / ".claude.json.lock"
-    until(lambda: notes(calls).exists() and not lock.exists(), "the loan")
-    keeper = call.keeper()
+
+    def holds_lock() -> bool:
+        """From here on the keeper waits for the lock, and withdraws nothing. The agent does without it."""
+        if not notes(calls).exists():
+            return False
+        try:
+            lock.mkdir()
+        except FileExistsError:
+            return False
+        return True
+
+    until(holds_lock, "the loan")
+    until(lambda: trust(calls) is True, "the agent's answer")
+    (pid,) = calls.sessions.glob("*.pid")
+    holder = read_holder(SessionPaths(calls.sessions, pid.stem))
+    assert holder is not None
+    keeper = Process(holder.keeper_pid)
     keeper.signal(signal.SIGKILL)
-    call.process.send_signal(signal.SIGKILL)
+    process.kill()
+    process.communicate()
     assert keeper.ended()
     keeper.close()
-    until(lambda: not list(processes_of(call.name)), "the end of its agent")
-    document = read(calls)  # as if it was killed just behind the agent's answer
-    document["projects"][os.path.realpath(calls.cwd)] = {KEY: True}
-    write(calls, document)
-    assert notes(calls).exists()
-    assert calls("again").out == "REPLY#1 to: again\n"
+    until(lambda: not list(processes_of(pid.stem)), "the end of its agent")
+    lock.rmdir()
+    assert (trust(calls), notes(calls).exists()) == (True, True)
+    start_next(calls)
     until(lambda: untrusted(calls), "the end of the loan")
+    assert read(calls)["projects"]["/other"] == {KEY: True, "n": 1}
 
 
 def test_a_pool_leaves_no_trust_behind_and_stays_warm(calls: Calls) -> None:

@@ -122,6 +122,41 @@ def test_nothing_is_known_of_a_session_elsewhere(
     assert shared.tick(payload=stop("two"), pid=os.getpid()) == "alpha"
 
 
+FEEDBACK = '{"type": "user", "isMeta": true, "message": {"content": "Stop hook feedback:\\nalpha"}}\n'
+OTHER_PROMPT = '{"type": "user", "message": {"content": "something else"}}\n'
+
+
+@pytest.mark.parametrize(
+    ("added", "more", "handed"),
+    [
+        (OTHER_PROMPT, {"stop_hook_active": False}, "alpha"),  # the agent ended the hook after it had printed
+        (FEEDBACK + OTHER_PROMPT, {"stop_hook_active": False}, "bravo"),  # it was interrupted in the turn
+        (OTHER_PROMPT, {"stop_hook_active": True}, "bravo"),
+        (OTHER_PROMPT, {}, "bravo"),  # another agent's hook: nothing is known
+        ("", {"stop_hook_active": False}, "bravo"),  # no transcript is kept
+        (OTHER_PROMPT, {"stop_hook_active": False, "transcript_path": "/elsewhere"}, "bravo"),
+    ],
+)
+def test_a_message_that_the_agent_did_not_take_is_handed_out_again(
+    box: Box, agent: subprocess.Popen[bytes], added: str, more: dict[str, object], handed: str
+) -> None:
+    transcript = box.path("transcript")
+    transcript.write_text(FEEDBACK)  # of a message before
+    payload = {**stop("one"), "transcript_path": str(transcript)}
+    box.put("alpha\nbravo\n")
+    assert box.tick(payload=payload, pid=agent.pid) == "alpha"
+    with transcript.open("a") as records:
+        records.write(added)
+    ran = box.run(payload={**payload, **more}, pid=agent.pid)
+    assert ran.reason == handed
+    again = ["nacked", "written"] if handed == "alpha" else ["acked", "written"]
+    assert [stage for _, stage in box.receipts()] == ["written", *again]
+    assert ("handed out again" in ran.err) == (handed == "alpha")
+    assert box.tick(payload={**payload, "stop_hook_active": True}, pid=agent.pid) == (
+        "bravo" if handed == "alpha" else None
+    )
+
+
 def test_an_agent_that_got_another_session_goes_on(shared: Box, agent: subprocess.Popen[bytes]) -> None:
     assert shared.tick(payload=stop("behind a clear", "said"), pid=agent.pid) == "bravo"
     assert answers(shared) == [("behind a clear", "said")]

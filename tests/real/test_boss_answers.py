@@ -15,9 +15,9 @@ from remuda.testing.real_cli import RealCli
 from support.boss import RunningBoss
 from support.commands import Commands
 from support.keeper import Start, until
-from support.messages import Post, choose_trust, prompts
+from support.messages import CHAIN, Post, choose_trust, prompts, stages
 from support.pane_agent import AgentPane, install_hooks
-from support.real_sessions import QUESTION, MakeCli, keep
+from support.real_sessions import PLAN, QUESTION, MakeCli, hurried, keep
 from support.tmux_attention import TmuxBench
 
 pytestmark = pytest.mark.real
@@ -65,6 +65,31 @@ def test_kept_session_at_its_trust_dialog_is_in_the_queue_until_it_is_answered(
 
     until(lambda: states() == [(kept.spec.name, "started")], "its start")
     assert shown() == []
+
+
+@pytest.mark.versions
+def test_plan_dialog_is_in_the_queue_and_is_not_answered_by_a_message(
+    cli: RealCli, start: Start, boss: RunningBoss, model: LoopbackModel
+) -> None:
+    boss.start()
+    post = Post(keep(start, hurried(cli), "--permission-mode", "plan"))
+    post.watcher.settled("idle")
+    post.watcher.paste(f"TOOL {json.dumps(PLAN)}")
+    post.watcher.until("waiting_permission")
+    waiting = post.put("behind the plan")
+    post.held("a dialog is open")
+
+    def hook() -> str:
+        votes = post.client.describe(explain=True)["votes"]
+        return next(str(one["detail"]) for one in votes if one["source"] == "hook")
+
+    until(lambda: hook().startswith("Notification"), "the notification, which is the last hook")
+    assert post.client.describe()["state"] == "waiting_permission"
+    assert [one["reason"] for one in boss.waiting()] == ["plan"]
+    assert stages(post.trace(waiting)) == ["accepted"]
+    post.watcher.press(b"\x1b")
+    assert stages(post.ended(waiting)) == CHAIN
+    assert prompts(model)[-1] == "behind the plan"
 
 
 @pytest.mark.shows("a permission request is decided from elsewhere")

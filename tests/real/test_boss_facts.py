@@ -22,12 +22,11 @@ from support.commands import Commands
 from support.keeper import until
 from support.messages import prompts
 from support.pane_agent import AgentPane, install_hooks
-from support.real_sessions import QUESTION, MakeCli
+from support.real_sessions import PLAN, QUESTION, MakeCli, hurried
 from support.tmux_attention import TmuxBench
 
 pytestmark = pytest.mark.real
 
-PLAN = {"name": "ExitPlanMode", "input": {"plan": "first this, then that"}}
 MANUAL = ("--permission-mode", "default")
 IN_PLAN = ("--permission-mode", "plan")
 SOURCES = ("remuda.boss.evidence.spool:Spool", "remuda.boss.evidence.reconcile:Reconcile")
@@ -64,7 +63,7 @@ def test_notification_tells_later_what_other_hooks_tell_and_alone_of_a_dialog_in
     with ExitStack() as stack:
         # Side by side: the CLI waits six seconds before it says that it waits.
         probes = {
-            name: stack.enter_context(probed(_hurried(make_cli()), *case[0])) for name, case in cases.items()
+            name: stack.enter_context(probed(hurried(make_cli()), *case[0])) for name, case in cases.items()
         }
         for name, (_, prompt, _, _) in cases.items():
             probes[name].ready()
@@ -104,13 +103,6 @@ def _plan_files(agent: Probe) -> list[str]:
 def _plans(agent: Probe) -> list[dict[str, Any]]:
     said = [line["message"]["content"] for line in agent.transcript() if line["type"] == "assistant"]
     return [one["input"] for blocks in said for one in blocks if one.get("name") == "ExitPlanMode"]
-
-
-def _hurried(cli: RealCli) -> RealCli:
-    """One that has waited for its user long enough after a second, and not after a minute."""
-    path = cli.home / ".claude.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "messageIdleNotifThresholdMs": 1000}))
-    return cli
 
 
 def test_stop_is_told_at_the_end_of_a_turn_and_neither_on_an_error_nor_on_an_interrupt(cli: RealCli) -> None:

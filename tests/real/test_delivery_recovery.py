@@ -84,6 +84,7 @@ def test_keeper_killed_after_the_prompt_was_submitted_follows_the_policy(
     assert len(list(post.inbox.dead_letters())) == (1 if policy == "deadletter" else 0)
 
 
+@pytest.mark.versions
 def test_keeper_killed_between_the_answer_and_its_receipt_finds_it_in_the_transcript(
     again: Again, model: LoopbackModel
 ) -> None:

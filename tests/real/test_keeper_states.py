@@ -107,6 +107,7 @@ def test_states_interrupted_while_streaming_read_from_transcript(watcher: Watche
     assert watcher.settled("interrupted")["source"] == "transcript"
 
 
+@pytest.mark.versions
 def test_states_interrupted_tool_told_by_transcript_and_its_process_is_gone(
     watcher: Watcher, kept: Kept, cli: RealCli
 ) -> None:
@@ -128,6 +129,7 @@ def test_states_dismissed_dialog_is_interrupted(watcher: Watcher) -> None:
     watcher.until("interrupted", source="transcript")
 
 
+@pytest.mark.versions
 def test_states_after_interrupt_next_turn_is_followed(watcher: Watcher) -> None:
     watcher.paste("SLOW 30 x")
     watcher.until("streaming")
@@ -138,6 +140,7 @@ def test_states_after_interrupt_next_turn_is_followed(watcher: Watcher) -> None:
     watcher.until("idle", source="hook")
 
 
+@pytest.mark.versions
 def test_states_killed_agent_is_dead_by_process(watcher: Watcher, kept: Kept) -> None:
     kept.hello().request("kill")
     watcher.until("dead", source="process")

@@ -20,10 +20,11 @@ from remuda.testing.script import ToolResult
 from remuda.wire.connection import ClientConnection
 from support import counts
 from support.commands import Commands
+from support.drifts import DRIFTS, drifted
 from support.floods import flood
-from support.keeper import event_named, until
-from support.print_calls import ORDERLY_TRIES, Calls, HeldStart, without_hooks
-from support.real_sessions import MakeCli
+from support.keeper import Start, event_named, until
+from support.print_calls import ORDERLY_TRIES, Calls, HeldStart, processes_of, without_hooks
+from support.real_sessions import MakeCli, keep
 
 TAIL = "tail -f /dev/null"
 MakeCalls = Callable[[RealCli], Calls]
@@ -112,6 +113,33 @@ def test_a_folder_that_nobody_trusted_is_trusted_for_the_call_and_no_longer(
     assert after["projects"] == before["projects"]
     assert after["customApiKeyResponses"] == before["customApiKeyResponses"]
     assert not [name for name in os.listdir(cli.home) if name.startswith(".claude.json.remuda")]
+
+
+def test_a_killed_call_leaves_no_trust_behind_the_next_start_of_a_session(
+    make_calls: MakeCalls, make_cli: MakeCli, start: Start
+) -> None:
+    """An agent that reports nothing: its trust would be withdrawn when it ends."""
+    cli = make_cli(trust=False)
+    binary = cli.binary
+    calls = make_calls(drifted(cli, DRIFTS["nothing but the screen"]))
+    config, notes = cli.home / ".claude.json", cli.home / ".claude.json.remuda-trust"
+
+    def trusted() -> bool:
+        entry = json.loads(config.read_text())["projects"].get(os.path.realpath(cli.project), {})
+        return bool(entry.get("hasTrustDialogAccepted"))
+
+    call = calls.begin("hello").until("started")
+    until(trusted, "the answer to the dialog")
+    keeper = call.keeper()
+    keeper.signal(signal.SIGKILL)
+    call.process.kill()
+    assert keeper.ended()
+    keeper.close()
+    until(lambda: not list(processes_of(call.name)), "the end of its agent")
+    assert (trusted(), notes.exists()) == (True, True)
+    cli.binary = binary
+    keep(start, cli)
+    until(lambda: not trusted() and not notes.exists(), "the end of the loan")
 
 
 def test_a_stop_hook_of_the_user_that_takes_its_time_is_no_hang(calls: Calls, cli: RealCli) -> None:

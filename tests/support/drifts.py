@@ -36,7 +36,7 @@ _UNKNOWN_TYPE = """(lambda settings: {**settings, "hooks": {
     name: [{"hooks": [{**hook, "type": hook["type"].replace("http", "http9")} for hook in group["hooks"]]}
            for group in groups] for name, groups in settings["hooks"].items()}})"""
 
-# Runs the CLI on a terminal of its own, and replaces characters in what it prints.
+# Runs the CLI on a terminal of its own, and replaces each of these characters in what it prints.
 _FILTERED = """#!{python}
 import fcntl, os, pty, select, signal, sys, termios, tty
 
@@ -76,7 +76,8 @@ while True:
         except UnicodeDecodeError as error:
             if error.start >= len(data) - 3:
                 rest, data = data[error.start :], data[: error.start]
-        data = data.replace({old!r}.encode(), {new!r}.encode())
+        for old, new in {changes!r}:
+            data = data.replace(old.encode(), new.encode())
         while data:
             data = data[os.write(1, data) :]
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 0x7F)
@@ -84,11 +85,11 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 0x7F)
 
 
 class Drift(NamedTuple):
-    """`wrapper` is the program in place of the CLI; `prepare` changes the home before it starts."""
+    """`wrappers` run in place of the CLI, each the next; `prepare` changes the home before it starts."""
 
     said: tuple[str, ...]
     """Words of `degraded` that must come within one turn."""
-    wrapper: str = ""
+    wrappers: tuple[str, ...] = ()
     prepare: Callable[[RealCli], None] = lambda _: None
     typed: bool = True
     """Whether a message may be typed at all."""
@@ -116,13 +117,18 @@ def _nothing_readable(cli: RealCli) -> None:
     _file_at("sessions")(cli)
 
 
-def _settings(change: str) -> str:
-    return _WITH_SETTINGS.replace("{change}", change)
+def _settings(change: str) -> tuple[str]:
+    return (_WITH_SETTINGS.replace("{change}", change),)
+
+
+def _printing(*changes: tuple[str, str]) -> tuple[str]:
+    """Return a wrapper that replaces the first by the second of each pair in all output."""
+    return (_FILTERED.replace("{changes!r}", ascii(changes)),)
 
 
 DRIFTS = {
     "no drift": Drift(()),
-    "filter alone": Drift((), _FILTERED.replace("{old!r}", "'\\u2620'").replace("{new!r}", "'\\u2620'")),
+    "filter alone": Drift((), _printing(("☠", "☠"))),
     "no hooks": Drift(("the agent's hooks do not arrive",), _settings(_STRIP), hooked=False),
     "Stop renamed": Drift(("the Stop hook did not arrive",), _settings(_RENAME.format(event="Stop"))),
     "UserPromptSubmit renamed": Drift(
@@ -133,12 +139,12 @@ DRIFTS = {
     ),
     "glyph": Drift(
         ("composer was not found",),
-        _FILTERED.replace("{old!r}", "'\\u276f'").replace("{new!r}", "'\\u203a'"),
+        _printing(("❯", "›")),
         typed=False,
     ),
     "rule": Drift(
         ("composer was not found",),
-        _FILTERED.replace("{old!r}", "'\\u2500'").replace("{new!r}", "'\\u2501'"),
+        _printing(("─", "━")),
         typed=False,
     ),
     "transcripts unwritable": Drift(
@@ -149,18 +155,24 @@ DRIFTS = {
     "nothing but the screen": Drift(
         ("neither hooks nor registry nor transcript",), _settings(_STRIP), _nothing_readable, hooked=False
     ),
+    "nothing at all": Drift(
+        ("guessed from the timing",),
+        _printing(("❯", "›"), ("✳", "*")) + _settings(_STRIP),
+        _nothing_readable,
+        typed=False,
+        hooked=False,
+    ),
 }
 
 
 def drifted(cli: RealCli, drift: Drift) -> RealCli:
     """The same bench, with this drift between us and the CLI."""
     drift.prepare(cli)
-    if drift.wrapper:
-        wrapper = cli.folder / "claude"
-        text = drift.wrapper.replace("{python}", sys.executable).replace(
-            "{binary!r}", json.dumps(str(cli.binary))
+    for number, text in reversed(list(enumerate(drift.wrappers))):
+        wrapper = cli.folder / (f"claude-{number}" if number else "claude")
+        wrapper.write_text(
+            text.replace("{python}", sys.executable).replace("{binary!r}", json.dumps(str(cli.binary)))
         )
-        wrapper.write_text(text)
         wrapper.chmod(0o755)
         cli.binary = wrapper
     return cli

@@ -26,6 +26,10 @@ QUESTION = {
 """A call of the tool that asks the user, for the loopback model to make."""
 
 
+PLAN = {"name": "ExitPlanMode", "input": {"plan": "first this, then that"}}
+"""A call of the tool that asks whether a plan is agreed to."""
+
+
 class MakeCli(Protocol):
     """Makes further benches, each with a home of its own."""
 
@@ -37,6 +41,13 @@ def keep(start: Start, cli: RealCli, *flags: str, **more: Any) -> Kept:
     env = session_environment({**cli.env, **more.pop("env", {})}, "c", "HEIMDALL_SESSION_ID", {})
     given: dict[str, Any] = {"agent": "claude", "classifier": "claude", "cols": 120, "rows": 40, **more}
     return start("c", cli.argv(*flags), cwd=str(cli.project), env=env, **given)
+
+
+def hurried(cli: RealCli) -> RealCli:
+    """One that has waited for its user long enough after a second, and not after a minute."""
+    path = cli.home / ".claude.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "messageIdleNotifThresholdMs": 1000}))
+    return cli
 
 
 def tool(name: str, /, **given: object) -> str:

@@ -15,6 +15,7 @@ class StillSession:
 
     state = State.IDLE
     agreed = True
+    is_guess = False
     output_at = 0.0
     typed_at = float("-inf")
     typed_text = False

@@ -169,6 +169,11 @@ class Evidence:
         lasting = (self.votes[source] for source in _LASTING if source in self.votes)
         return [vote for vote in lasting if not vote.agrees_with(self.verdict.state)]
 
+    @property
+    def is_guess(self) -> bool:
+        """Return whether byte timing alone gave the verdict: this is never a proof of idleness."""
+        return self.verdict.source is Source.TIMING
+
     def _counts(self, source: Source) -> bool:
         return source is not Source.TIMING or not self._better_than_timing()
 

@@ -38,6 +38,22 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 4127
 
+_UNREAD = {
+    "set REMUDA_HOME instead": ("TRAILBOSS_DATA_DIR",),
+    "run 'remuda skip --next'": ("TRAILBOSS_AUTO_JUMP",),
+    "'remuda setup notify' says who is notified": (
+        *("TELEGRAM_PROXY_URL", "TELEGRAM_CHAT_ID", "TELEGRAM_THREAD_ID"),
+        *("NOTIFY_THRESHOLD", "NOTIFY_COOLDOWN_MS", "NOTIFY_CHECK_INTERVAL_MS"),
+    ),
+}
+
+
+def unread_variables() -> Iterator[tuple[str, str]]:
+    """Yield which of Trail Boss's variables are set and not read, and what to use instead."""
+    for instead, names in _UNREAD.items():
+        if found := [name for name in names if name in os.environ]:
+            yield f"{', '.join(found)}: Trail Boss reads this, Remuda does not", instead
+
 
 @click.command("up", short_help="Start the boss.")
 @click.option("--detach", is_flag=True, help="Run in the background; return once it is ready.")
@@ -86,6 +102,8 @@ def up_command(
         options = () if port is None else ("--port", str(port))
         BOSS.uninstall(as_json) if uninstall else BOSS.install(options, as_json)
     else:
+        for what, instead in unread_variables():
+            echo(f"{what}; {instead}", err=True)
         config = configuration(config_file)
         chosen = port if port is not None else int(config.boss.get("port", DEFAULT_PORT))
         any_port = port is None and "port" not in config.boss

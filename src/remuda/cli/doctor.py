@@ -30,7 +30,7 @@ from remuda.terminal.screen import unavailable_reason
 from remuda.tmux.command import installed_version
 from remuda.untrusted import one_line
 
-from .boss import boss_files
+from .boss import boss_files, unread_variables
 from .click_types import AgentName
 from .common import find_folder, folder_option, json_option, short_path, time_span
 from .hooks_boss import boss_hooks
@@ -328,6 +328,7 @@ def examine_boss() -> Iterator[Finding]:
                 "note",
                 f"an earlier database of the boss could not be read; it was moved to {health['laid_aside']}",
             )
+    yield from (Finding("note", what, instead) for what, instead in unread_variables())
     yield from _unreached(folder)
     for file in boss_files():
         if not file.is_valid:

@@ -83,6 +83,7 @@ FINAL = ("acked", "dead", "dropped", "expired")
 ORPHANED = "its session ended before it was acknowledged"
 TOO_LATE = ("its time to live ran out", "expired")
 UNWANTED = "taken back"
+NOT_TAKEN = "the agent did not take it: it ended the Stop hook"
 UNCERTAIN = "it is unknown whether this copy of an old message was delivered before"
 _LOOK_AT_OTHERS = 5.0
 """Seconds between checks, in a waiting session, whether the session that has the entry is still there."""
@@ -1821,6 +1822,7 @@ def _tick(files: Files, payload: "Json | None", began: int, notices: "list[str]"
             entry, attempt = taken
             session = (payload or {}).get("session_id")
             who = {"session_id": session, "holder": this_agent(), "hook": posix.getpid()}
+            who["transcript"] = _transcript_place(payload or {})
             inbox.deliver(entry, attempt, until_stop=True, **who)
             return Decision(entry.text)
         finally:
@@ -1870,10 +1872,60 @@ def _settle(inbox: HookInbox, payload: "Json | None", began: int) -> "Decision |
         return Decision(IDLE_TICK if is_new else None, empty=True, goes_on=True, wake_at=look_at)
     if _is_at_work(payload):
         return Decision(None, goes_on=True)  # the agent goes on by itself; this is not an end
+    if _was_not_taken(payload, lease):
+        remove_file(inbox.files.responded)
+        inbox.nack(flight, 0.0, NOT_TAKEN)
+        inbox.notices.append(f"{NOT_TAKEN}; the message is handed out again")
+        return None
     message = str(lease.get("id") or line_id(flight["start_offset"], str(flight.get("raw_line"))))
     inbox.answer(message, payload)
     inbox.acknowledge(flight, session_id=ours, prompt_id=payload.get("prompt_id"))
     return None
+
+
+def _transcript_place(payload: "Json") -> "list[Any] | None":
+    """Return the path and size of the agent's transcript, for a lease: what follows is about its message."""
+    path = payload.get("transcript_path")
+    try:
+        return [path, posix.stat(path).st_size] if isinstance(path, str) and path else None
+    except (OSError, ValueError):
+        return None
+
+
+_FEEDBACK = b"Stop hook feedback:"
+
+
+def _was_not_taken(payload: "Json", lease: "Json") -> bool:
+    """Return whether it is proven that the agent ended the hook that had printed the message.
+
+    It ends one after a timeout, or when its user presses Esc, and ignores what that printed. Then its next
+    stop is not one that a Stop hook caused, and its transcript has no feedback of a hook (2.1.325).
+    """
+    place = lease.get("transcript")
+    if payload.get("stop_hook_active") is not False or not _is_this_agent(lease):
+        return False
+    if not isinstance(place, list) or len(place) != 2 or place[0] != payload.get("transcript_path"):
+        return False
+    path, size = place
+    return isinstance(path, str) and _is_place(size) and _grew_without(_FEEDBACK, path, size)
+
+
+def _grew_without(words: bytes, path: str, size: int) -> bool:
+    """Return whether a file has grown since it had `size`, and these words are not in what was added."""
+    try:
+        fd = open_file(path, O_RDONLY)
+    except (OSError, ValueError):
+        return False
+    try:
+        posix.lseek(fd, size, 0)
+        end, has_grown = b"", False
+        while piece := posix.read(fd, 1 << 20):
+            if words in (piece := end + piece):
+                return False
+            end, has_grown = piece[-len(words) :], True
+        return has_grown
+    finally:
+        posix.close(fd)
 
 
 def _is_over(inbox: HookInbox, flight: "Json", lease: "Json") -> bool:

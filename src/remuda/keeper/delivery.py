@@ -227,6 +227,10 @@ class SessionTerminal:
         return not self._session.evidence.dissent()
 
     @property
+    def is_guess(self) -> bool:
+        return self._session.evidence.is_guess
+
+    @property
     def output_at(self) -> float:
         return self._session.child.last_read
 

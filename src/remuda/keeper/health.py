@@ -37,6 +37,8 @@ _SETTLE = 2.0
 # An agent at rest shows its composer at once; at its start some tenths of a second after it reports to be
 # ready.
 _COMPOSER_PATIENCE = 5.0
+# Sources report a change within tenths of a second of each other.
+_DISSENT_PATIENCE = 30.0
 # A user who types may have opened something in place of the composer.
 _TYPIST_PATIENCE = 60.0
 
@@ -66,6 +68,14 @@ _NO_REGISTRY = (
 _NO_SETTINGS = (
     "the agent rejects some of the settings that Remuda starts it with, and shows a dialog; messages wait "
     "until you answer it: {}"
+)
+_NO_STATE = (
+    "no hook, registry file, title or composer says what the agent does: its state is guessed from "
+    "the timing of its output; messages wait and nothing is typed; attach to look"
+)
+_DISSENT = (
+    "the agent's sources do not agree: its state is {} (by {}), but {}; "
+    "messages wait and nothing is typed; attach to look"
 )
 _SCREEN_CHARACTERS = 500
 _NOTHING = (
@@ -115,10 +125,12 @@ class Health:
         self._turn = _Turn()
         self._found: dict[str, str] = {}
         self._absent_since: float | None = None
+        self._dissent_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.hooked = False
         """Return whether a hook has come."""
         observation.listeners.append(self._changed)
+        self._look_again()
 
     def reasons(self) -> list[str]:
         if {"hooks", "registry", "transcript"} <= self._found.keys():
@@ -166,7 +178,13 @@ class Health:
     # ── what follows from it ──
 
     def _changed(self) -> None:
-        state = self._session.evidence.verdict.state
+        evidence = self._session.evidence
+        state = evidence.verdict.state
+        if not evidence.is_guess:
+            self._found.pop("state", None)
+        if not evidence.dissent():
+            self._dissent_since = None
+            self._found.pop("dissent", None)
         if state in WORKING:
             self._turn.worked = True
         if state in WAITING and not self.hooked:
@@ -194,8 +212,14 @@ class Health:
             if source in evidence.votes and evidence.votes[source].state in RESTING
         ]
         if evidence.verdict.state is State.STARTING and not says_idle:
+            self._look_again()
+            return
+        if evidence.is_guess:
+            self._judge_state()
             return
         if evidence.dissent():
+            self._judge_dissent(now)
+            self._look_again()
             return
         if now - evidence.verdict.since < _SETTLE:
             self._look_again()
@@ -205,6 +229,20 @@ class Health:
             self._judge_turn()
             self._turn = _Turn()
         self._judge_composer(now, says_idle)
+
+    def _judge_state(self) -> None:
+        if "state" not in self._found:
+            self._set("state", _NO_STATE, missing=True)
+            self._observation.look_again()  # byte timing alone notifies no one
+
+    def _judge_dissent(self, now: float) -> None:
+        if self._dissent_since is None:
+            self._dissent_since = now
+        if now - self._dissent_since >= _DISSENT_PATIENCE:
+            verdict, votes = self._session.evidence.verdict, self._session.evidence.dissent()
+            others = ", ".join(f"{vote.source.label} shows {vote.state}" for vote in votes)
+            words = _DISSENT.format(verdict.state, verdict.source.label, others)
+            self._set("dissent", words, missing=True)
 
     def _judge_settings(self) -> None:
         """Before its first hook the agent asks about a file of ours: it does not know all settings in it."""
@@ -242,7 +280,9 @@ class Health:
         self._set("registry", _NO_REGISTRY.format(_why_unreadable(path)), missing=missing)
 
     def _judge_composer(self, now: float, says_idle: list[Vote]) -> None:
-        if not self._session.has_screen or self._has_composer():
+        starting = self._session.evidence.verdict.state is State.STARTING
+        absent = self._session.has_screen and not self._has_composer()
+        if not absent and not starting:
             self._absent_since = None
             return
         if self._absent_since is None:
@@ -250,11 +290,11 @@ class Health:
         if now - self._absent_since < _COMPOSER_PATIENCE - _SETTLE:
             self._look_again()
             return
-        if self._session.evidence.verdict.state is State.STARTING:
-            # All sources say that it rests. Report what is missing; nothing is typed.
+        if starting:  # all sources say that it rests
             best = min(says_idle, key=lambda vote: vote.source)
-            self._session.vote([Vote(best.source, State.IDLE, now, f"{best.detail}, no composer found")])
-        if now - self._session.keyboard.typed_at >= _TYPIST_PATIENCE:
+            detail = f"{best.detail}, no composer found" if absent else best.detail
+            self._session.vote([Vote(best.source, State.IDLE, now, detail)])
+        if absent and now - self._session.keyboard.typed_at >= _TYPIST_PATIENCE:
             self._set("composer", _NO_COMPOSER, missing=True)
 
     def _has_composer(self) -> bool:

@@ -500,7 +500,7 @@ class Keeper:
             composer = prompts.composer(lines, lambda y: screen.styled_row(y, screen.cols))
         return SleepLook(
             state=evidence.verdict.state,
-            agreed=not evidence.dissent(),
+            agreed=not evidence.dissent() and not evidence.is_guess,
             composer=composer,
             dialog=prompts.dialog(lines),
             clients=self._server.watcher_count,

@@ -111,7 +111,7 @@ class Session:
             self.vote([Vote(Source.TIMING, classifier.state, self.now(), "silence")])
             self._guess_from = 0.0
         else:
-            self._guess_from = self.now() + _BEFORE_GUESSING
+            self._guess_later()
         self.child = Child(pty, self._took, kill_group=spec.kill_group)
         self.keyboard = Keyboard(self.child)
 
@@ -207,6 +207,11 @@ class Session:
         now_ms = int(self.now() * 1000)
         self._classifier.tick(now_ms)
         self._vote_timing(now_ms)
+
+    def _guess_later(self) -> None:
+        """Let byte timing count from then on, also if the agent prints nothing more."""
+        self._guess_from = self.now() + _BEFORE_GUESSING
+        self._timing_timer = self._loop.call_at(self._guess_from + 0.001, self._tick)
 
     def _vote_timing(self, now_ms: int) -> None:
         known = self.evidence.votes.get(Source.TIMING)
@@ -438,10 +443,10 @@ class Session:
         self._classifier = make_classifier(
             self.spec.classifier, self.spec.idle_threshold_ms, self.spec.debounce_ms
         )
-        self._guess_from = self.now() + _BEFORE_GUESSING
         self.came_up, self.is_silent, self.wake_error = False, False, ""
         self._title, self._restart_bytes = "", b"\x1bc\x1b]0;\x07" + screen_setup
         self.become(State.STARTING, "woken")
+        self._guess_later()
 
     # ── the end ──
 

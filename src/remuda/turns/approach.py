@@ -65,6 +65,7 @@ class Approach:
             Look(
                 state=terminal.state,
                 agreed=terminal.agreed,
+                is_guess=terminal.is_guess,
                 composer=composer,
                 dialog=dialog,
                 since_typed=since_typed,

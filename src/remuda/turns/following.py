@@ -6,6 +6,7 @@ module finds out how a turn ended; `policy` decides what that means for the mess
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -23,6 +24,8 @@ from .message_policy import Rules
 from .readiness import Step
 from .turn import End, Fact, Outcome, Turn
 from .turn_terminal import TurnTerminal
+
+log = logging.getLogger("remuda.turns")
 
 SUBMIT_TIMEOUT = 10.0
 _SUBMIT_BYTES_PER_SECOND = 100_000
@@ -257,7 +260,8 @@ class InFlight:
                 # type, and a draft may be theirs.
                 terminal.release_typing()
                 pressed, deadline = True, terminal.now() + SUBMIT_TIMEOUT
-            elif self._lost_enter(pressed, overdue=terminal.now() >= deadline):
+            elif self._lost_enter(pressed, overdue=(overdue := terminal.now() >= deadline)):
+                log.info("Enter had no effect; pressing it again%s", " after the timeout" if overdue else "")
                 terminal.type(self._prompts.enter)
                 pressed, deadline = True, terminal.now() + SUBMIT_TIMEOUT
             elif terminal.now() >= deadline and terminal.state not in WAITING:

@@ -38,6 +38,8 @@ class Look:
     """No source shows another state."""
     composer: Composer | None
     """None without a screen model."""
+    is_guess: bool = False
+    """The state is guessed from the timing of the output."""
     dialog: str | None = None
     since_typed: float = float("inf")
     drawn_keys: bool = True
@@ -72,6 +74,8 @@ def readiness(look: Look) -> Readiness:
         return Readiness(Step.WAIT, _dialog(look))
     if look.state not in RESTING:
         return Readiness(Step.WAIT, f"the session is {look.state}")
+    if look.is_guess:
+        return Readiness(Step.WAIT, f"only the timing of its output says that the session is {look.state}")
     if not look.agreed:
         return Readiness(Step.WAIT, f"not all sources report {look.state} yet")
     if look.composer.kind is ComposerKind.ABSENT:

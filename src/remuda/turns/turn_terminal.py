@@ -69,6 +69,10 @@ class TurnTerminal(Protocol):
     @property
     def agreed(self) -> bool: ...
 
+    @property
+    def is_guess(self) -> bool:
+        """Whether the state is guessed from the timing of the output."""
+
     def shows_rest_since(self, at: float) -> bool:
         """Return whether the agent itself has shown at that time or later that it rests."""
 

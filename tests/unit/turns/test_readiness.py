@@ -36,6 +36,7 @@ def test_readiness_only_a_resting_session_is_typed_into(state: State) -> None:
         (replace(READY, composer=None), "no screen model"),
         (replace(READY, dialog="trust dialog"), "a dialog is open: trust dialog"),
         (replace(READY, agreed=False), "not all sources report idle yet"),
+        (replace(READY, is_guess=True), "only the timing of its output says that the session is idle"),
         (replace(READY, composer=Composer(ComposerKind.ABSENT)), "the screen shows no composer"),
         (replace(READY, limited_for=7.0), "the account has reached its rate limit"),
         (replace(READY, since_typed=0.2), "someone is typing"),
