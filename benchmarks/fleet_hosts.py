@@ -26,6 +26,8 @@ from remuda.fleet.host import FleetHost
 from remuda.fleet.hub import Hub
 from remuda.fleet.hub_folder import HubFolder
 from remuda.fleet.membership import Membership, read_key
+from remuda.inbox.journal import Inbox
+from remuda.inbox.writer import Writer
 
 SESSIONS = 100
 FLOOR = "FLOOR"
@@ -33,14 +35,27 @@ FLOOR = "FLOOR"
 _TEXT = "done " * 20
 
 
+class _TimedWriter(Writer):
+    """Notes when the last line was on the disk."""
+
+    synced_at = 0.0
+
+    def append(self, line: bytes) -> int:
+        end = super().append(line)
+        self.synced_at = time.monotonic()
+        return end
+
+
 class _TimedHost(FleetHost):
-    """Notes when a message is on the disk of the host."""
+    """Notes when a message is on the disk of the host. The record of its dedup key is written after that."""
 
     put_at: ClassVar[dict[str, float]] = {}
 
-    def _put(self, message: FleetMessage, age: float) -> None:
-        super()._put(message, age)
-        self.put_at[message.id] = time.monotonic()
+    def _put(self, message: FleetMessage, age: float, inbox: Inbox) -> None:
+        if not isinstance(writer := inbox._writer, _TimedWriter):
+            writer = inbox._writer = _TimedWriter(inbox._files)
+        super()._put(message, age, inbox)
+        self.put_at[message.id] = writer.synced_at
 
 
 class Host:

@@ -98,6 +98,28 @@ def test_attach_shows_the_screen_resizes_and_detaches(desk: Machine, build: Mach
     build.remuda("kill", "sizes")
 
 
+def test_the_size_is_that_of_who_typed_last_here_or_there(desk: Machine, build: Machine) -> None:
+    build.remuda.start("two", "--", "sh", "-c", "exec cat")
+
+    def until_size(cols: int) -> None:
+        until(lambda: build.remuda.json("status", "two")["cols"] == cols, f"{cols} columns")
+
+    with KeeperClient.connect("two", build.remuda.sessions) as near:
+        near.send(ClientConnection.subscribe())
+        near.send(ClientConnection.resize(90, 30))
+        until_size(90)
+        with KeeperClient.connect_elsewhere("build7", "two") as far:
+            far.send(ClientConnection.subscribe())
+            far.send(ClientConnection.resize(70, 20))
+            until_size(70)
+            near.send(ClientConnection.input(b"n\n"))
+            until_size(90)
+            far.send(ClientConnection.input(b"f\n"))
+            until_size(70)
+        until_size(90)  # it has gone
+    build.remuda("kill", "two")
+
+
 def test_typed_keys_reach_the_program_and_its_exit_code_comes_back(
     desk: Machine, build: Machine, pane: Pane
 ) -> None:

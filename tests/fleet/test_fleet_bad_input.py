@@ -16,7 +16,7 @@ import pytest
 from remuda.fleet import exchange, subjects
 from remuda.fleet.hub import Hub
 from remuda.fleet.membership import Membership, member_file, read_key
-from support.fleet import HubMachine, Machine, Pair, two_machines
+from support.fleet import FleetBench, HubMachine, Machine, Pair, two_machines
 from support.heimdall_client import PATIENCE
 from support.keeper import until
 
@@ -250,3 +250,20 @@ def test_a_key_file_that_is_cut_is_refused(pair: Pair) -> None:
     cut.chmod(0o600)
     refusal = machine.remuda.refused("fleet", "join", bench.hub.url, "--key", str(cut), code=2)
     assert "is not a key file" in refusal
+
+
+def test_a_right_that_the_hub_does_not_give_is_named_in_the_status(bench: FleetBench) -> None:
+    """As after an upgrade of a host, while the hub still has the rights of an older version."""
+    build = bench.machine("build7", "host")
+    config = json.loads(bench.hub.folder.config.read_bytes())
+    (user,) = [
+        one
+        for one in config["accounts"]["MEMBERS"]["users"]
+        if "ev.build7.*" in one["permissions"]["publish"]["allow"]
+    ]
+    user["permissions"]["publish"]["allow"].remove("ev.build7.*")
+    bench.hub.folder.config.write_text(json.dumps(config))
+    bench.hub.folder._reload()
+    build.start("work")  # its events may not be published
+    until(lambda: "ev.build7." in build.status()["problems"].get("rights", ""), "the refusal")
+    assert "the hub refused" in build.remuda("fleet", "status").out

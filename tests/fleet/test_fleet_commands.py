@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from remuda.keeper.client import KeeperClient
 from support.fleet import Pair, two_machines
 from support.keeper import until
+from support.messages import why_awake
 
 _NUMBERS = count(1)
 
@@ -148,6 +150,29 @@ def test_a_key_does_only_what_its_role_allows(pair: Pair, work: str) -> None:
     viewer.remuda("fleet", "leave")
     assert "has joined no fleet" in viewer.remuda.refused("fleet", "status", code=2)
     assert viewer.remuda.json("ls") == []
+
+
+def test_a_session_there_is_put_to_sleep_and_woken_by_a_message(pair: Pair, work: str) -> None:
+    desk, build = pair.desk, pair.build
+    name = work.partition("/")[2]
+    desk.remuda("send", work, "hello", "--wait")
+
+    def may_sleep() -> bool:
+        with KeeperClient.connect(name, build.remuda.sessions) as client:
+            return not why_awake(client)
+
+    def phase() -> str:
+        return str(build.remuda.json("status", name)["sleep"]["phase"])
+
+    until(may_sleep, "a session that may sleep")
+    assert desk.remuda("sleep", work).out.endswith(" is asleep\n")
+    assert phase() == "asleep"
+    assert desk.remuda("send", work, "again", "--wait").out == "REPLY#2 to: again\n"
+    assert phase() == "awake"
+    until(may_sleep, "a session that may sleep again")
+    desk.remuda("sleep", work)
+    desk.remuda("wake", work)
+    assert phase() == "awake"
 
 
 CLIENT = """

@@ -80,11 +80,11 @@ def deliver_again(bench: FleetBench, lacks: str) -> FleetJudge:
     desk.until_session("build7", "work")
     judge = FleetJudge(desk, build)
     for at in range(2):
-        judge.send("work", f"message-{at}-end")
+        judge.send("build7/work", f"message-{at}-end")
     judge.settle()
     assert judge.faults() == []
     publish_again(bench, judge)
-    judge.send("work", "the last")  # taken after those that came again
+    judge.send("build7/work", "the last")  # taken after those that came again
     until(lambda: desk.receipt(judge.sent[-1].id)["ended"], "its end")
     return judge
 
@@ -98,7 +98,7 @@ def share_a_name(bench: FleetBench, lacks: str) -> FleetJudge:
     until(lambda: copy.status()["connected"] or copy.status()["error"], "the copy to be in or out")
     judge = FleetJudge(desk, build, copy)
     for at in range(8):
-        judge.send("work", f"message-{at}-end")
+        judge.send("build7/work", f"message-{at}-end")
     for one in judge.sent:
         until(lambda: desk.receipt(one.id)["ended"], f"the end of {one}")  # noqa: B023
     return judge

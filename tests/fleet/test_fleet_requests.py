@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from nats.aio.msg import Msg
 
-from remuda.errors import HostUnreachable, HubRefused, PermissionRefused, WaitTimeout
+from remuda.errors import AgentError, HostUnreachable, HubRefused, PermissionRefused, WaitTimeout
 from remuda.fleet import subjects
 from remuda.fleet.hub import Hub
 from remuda.fleet.membership import Membership, read_key
+from remuda.fleet.requests import MAX_ATTEMPTS
+from remuda.pool.types import Answered, Request, SessionEvent, Token
+from remuda.testing.pool import FakeSession
 from remuda.turns.account import Account
-from support.fleet import HubMachine
-from support.fleet_hosts import Host, Sender, fleet
+from support import counts
+from support.fleet import HubMachine, Relay
+from support.fleet_hosts import Host, Sender, fleet, set_lease
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -102,6 +107,8 @@ def test_another_key_can_read_no_payload(hub: HubMachine, home: Path) -> None:
             foreign = subjects.work_subject("desk", request, "build7")
             with pytest.raises((HostUnreachable, WaitTimeout, HubRefused)):
                 await spy.request(foreign, subjects.write(end), 1.0)
+            # It may also have been handed the id before: only the host of an attempt can end it.
+            assert subjects.read(await spy.request(subject, subjects.write(end), 5.0)) == {"gone": True}
             host.gate.set()
             result = (await desk.end(request))["outcome"]["result"]
             assert result["text"] == "build7: the secret prompt s3cret"
@@ -133,15 +140,12 @@ def test_what_the_queue_holds_is_an_id_and_no_payload(hub: HubMachine, home: Pat
 
 def test_a_host_that_dies_is_replaced_and_the_receipt_says_so(hub: HubMachine, home: Path) -> None:
     async def go() -> None:
-        async with fleet(hub, home, "build7", "build8") as (desk, hosts):
+        async with fleet(hub, home, "build7", "build8", lease=counts.REQUEST_LEASE) as (desk, hosts):
             for host in hosts:
                 host.gate.clear()
             request = await desk.send("survive")
-            done, _ = await asyncio.wait(
-                [asyncio.create_task(one.began.wait()) for one in hosts], return_when=asyncio.FIRST_COMPLETED
-            )
-            assert done
-            first, second = sorted(hosts, key=lambda one: not one.ran)
+            first = await until_one_runs(hosts)
+            (second,) = [one for one in hosts if one is not first]
             await first.die()
             second.gate.set()
             document = await desk.end(request)
@@ -151,6 +155,59 @@ def test_a_host_that_dies_is_replaced_and_the_receipt_says_so(hub: HubMachine, h
             assert (first.ran, second.ran) == (["survive"], ["survive"])
 
     asyncio.run(go())
+
+
+async def until_one_runs(hosts: list[Host]) -> Host:
+    async with asyncio.timeout(60):
+        while not (running := [one for one in hosts if one.running]):
+            await asyncio.sleep(0.01)
+    return running[0]
+
+
+def test_a_turn_that_is_longer_than_the_lease_stays_where_it_is(hub: HubMachine, home: Path) -> None:
+    async def go() -> None:
+        async with fleet(hub, home, "build7", "build8", lease=counts.REQUEST_LEASE) as (desk, hosts):
+            for host in hosts:
+                host.gate.clear()
+            request = await desk.send("take your time")
+            await until_one_runs(hosts)
+            await asyncio.sleep(1.5 * counts.REQUEST_LEASE)  # the hub hands it out again before that
+            for host in hosts:
+                host.gate.set()
+            document = await desk.end(request)
+            assert document["attempts"] == 1
+            assert [*hosts[0].ran, *hosts[1].ran] == ["take your time"]
+
+    asyncio.run(go())
+
+
+def test_a_host_that_is_cut_off_ends_its_turn_before_another_begins_it(hub: HubMachine, home: Path) -> None:
+    relay = Relay(hub.port)
+
+    async def go() -> None:
+        async with fleet(hub, home, lease=counts.REQUEST_LEASE) as (desk, _):
+            near = Host(hub, home, "build8", lease=counts.REQUEST_LEASE)
+            far = Host(hub, home, "build7", lease=counts.REQUEST_LEASE, url=relay.url)
+            await set_lease(hub, counts.REQUEST_LEASE)  # new keys set that of the product
+            far.gate.clear()
+            await far.start()
+            request = await desk.send("hold on")
+            await far.began.wait()
+            relay.stall()
+            await near.start()
+            await near.began.wait()
+            assert far.running == 0
+            document = await desk.end(request)
+            assert document["outcome"]["result"]["host"] == "build8"
+            assert {"type": "retry", "attempt": 2, "lost": "build7"} in document["events"]
+            assert (far.ran, near.ran) == (["hold on"], ["hold on"])
+            relay.cut()
+            await asyncio.gather(near.close(), far.close())
+
+    try:
+        asyncio.run(go())
+    finally:
+        relay.close()
 
 
 def test_a_turn_outlives_the_hub_and_the_sender(hub: HubMachine, home: Path) -> None:
@@ -178,20 +235,109 @@ def test_a_turn_outlives_the_hub_and_the_sender(hub: HubMachine, home: Path) -> 
 
 
 def test_a_request_that_loses_every_host_is_a_dead_letter(hub: HubMachine, home: Path) -> None:
+    names = [f"build{number}" for number in range(MAX_ATTEMPTS + 1)]
+
     async def go() -> None:
-        desk = Sender(hub, home)
+        async with fleet(hub, home, *names, lease=counts.REQUEST_LEASE / 2) as (desk, hosts):
+            for host in hosts:
+                host.gate.clear()
+            request = await desk.send("poison")
+            dead: list[Host] = []
+            while len(dead) < MAX_ATTEMPTS:
+                dead.append(await until_one_runs(hosts))
+                await dead[-1].die()
+                hosts.remove(dead[-1])
+                await dead[-1].close()
+            document = await desk.end(request)
+            error = document["outcome"]["error"]
+            assert error["code"] == "MESSAGE_DEAD"
+            assert f"3 hosts were lost while they ran it; the last was {dead[-1].name}" in error["message"]
+            assert (document["attempts"], hosts[0].ran) == (MAX_ATTEMPTS, [])
+
+    asyncio.run(go())
+
+
+def test_a_host_that_gives_a_request_back_is_not_called_lost(hub: HubMachine, home: Path) -> None:
+    async def go() -> None:
+        desk = Sender(hub, home, lease=0.0)
         await desk.connect()
-        request = await desk.send("poison")
-        sent = desk.requests._requests[request]
-        for number in range(1, 4):
-            answer = await desk.requests._carry_out(request, f"host{number}", {"do": "claim"})
-            assert answer["attempt"] == number
-            assert (await desk.requests._carry_out(request, "other", {"do": "claim"})) == {"busy": True}
-            sent.heard = time.monotonic() - 3600.0
-        assert (await desk.requests._carry_out(request, "host4", {"do": "claim"})) == {"gone": True}
-        error = (await desk.end(request))["outcome"]["error"]
-        assert error["code"] == "MESSAGE_DEAD"
-        assert "3 hosts were lost while they ran it; the last was host3" in error["message"]
+        request = await desk.send("go")
+
+        async def say(host: str, **words: Any) -> dict[str, Any]:
+            return await desk.requests._carry_out(request, host, words)
+
+        for host, attempt in (("build6", 1), ("build7", 2)):  # the first is lost
+            assert (await say(host, do="claim"))["attempt"] == attempt
+        assert await say("build7", do="release", attempt=2) == {"ok": True}
+        assert (await say("build8", do="claim"))["attempt"] == 2
+        half = {"type": "token", "text": "half "}
+        assert await say("build8", do="events", attempt=2, events=[half], **{"from": 0}) == {"ok": True}
+        assert await say("build8", do="release", attempt=2) == {"ok": True}
+        assert await say("build7", do="end", attempt=2, result={"text": "late"}) == {"gone": True}
+        assert (await say("build9", do="claim"))["attempt"] == 2
+        shown = await desk.requests.follow(request, 0, 0.0)
+        lost = {"type": "retry", "attempt": 2, "lost": "build6"}
+        assert shown["events"] == [lost, half, {**lost, "lost": None}]
+        assert (shown["host"], shown["attempts"]) == ("build9", 2)
+        await desk.die()
+
+    asyncio.run(go())
+
+
+class LargeHost(Host):
+    """A host whose agent says more than the hub takes at once."""
+
+    async def answer(self, session: FakeSession, request: Request) -> AsyncIterator[SessionEvent]:
+        for _ in range(200):
+            yield Token("e" * (64 << 10))
+        yield Answered("a" * (9 << 20) if request.prompt == "too much" else request.prompt)
+
+
+def test_what_is_larger_than_the_hub_takes_is_reported_and_not_run_again(hub: HubMachine, home: Path) -> None:
+    async def go() -> None:
+        desk, host = Sender(hub, home), LargeHost(hub, home, "build7")
+        await desk.connect()
+        await host.start()
+        document = await desk.end(await desk.send("too much"))
+        assert "and the hub takes 8384512" in document["outcome"]["error"]["message"]
+        assert document["attempts"] == 1
+        document = await desk.end(await desk.send("less"))
+        assert document["outcome"]["result"]["text"] == "less"
+        assert sum(len(one["text"]) for one in document["events"]) == 200 * (64 << 10)
+        assert host.ran == ["too much", "less"]
+        await host.close()
+        await desk.die()
+
+    asyncio.run(go())
+
+
+class LimitedHost(Host):
+    """A host whose account meets a limit in the middle of a turn."""
+
+    async def answer(self, session: FakeSession, request: Request) -> AsyncIterator[SessionEvent]:
+        yield Token("half ")
+        Account(self.folder / "accounts", self.account).limit(time.time() + 3600, "too much")
+        raise AgentError("the account has reached its limit")
+
+
+def test_a_limit_that_is_met_in_a_turn_gives_the_request_to_another_account(
+    hub: HubMachine, home: Path
+) -> None:
+    async def go() -> None:
+        desk, limited, other = Sender(hub, home), LimitedHost(hub, home, "build7"), Host(hub, home, "build8")
+        limited.account = "abc"
+        await desk.connect()
+        await limited.start()
+        request = await desk.send("go")
+        await limited.began.wait()
+        await other.start()
+        document = await desk.end(request)
+        assert document["outcome"]["result"]["host"] == "build8"
+        retry = {"type": "retry", "attempt": 1, "lost": None}
+        assert [one["text"] for one in document["events"] if one != retry] == ["half ", "one ", "two"]
+        assert (document["attempts"], limited.ran, other.ran) == (1, ["go"], ["go"])
+        await limited.close()
+        await other.close()
         await desk.die()
 
     asyncio.run(go())

@@ -19,6 +19,7 @@ from nats.js.errors import NotFoundError
 from remuda.errors import HubRefused, HubUnreachable
 from remuda.fleet.hub import Hub
 from remuda.fleet.hub_folder import new_seed
+from remuda.fleet.hub_types import Stored
 from remuda.fleet.membership import Key, Membership, read_key
 from remuda.fleet.remote import RemoteHosts
 from support.fleet import FleetBench, HubMachine, Machine, Relay, free_port
@@ -320,6 +321,59 @@ def test_answers_and_copies_of_the_server_take_the_place_of_nothing(
     expected = {place: b"" if place.startswith("in.") else truth for place in places.values()}
     assert found == expected
     assert shown["name"] == "true"
+
+
+class Deaf(RemoteHosts):
+    """Hears of nothing that is stored, and counts what it loads."""
+
+    def __init__(self, folder: Path, whole_interval: float) -> None:
+        super().__init__(folder, 0.05, whole_interval)
+        self.taken: list[str] = []
+
+    def _announce(self, subject: str, revision: int) -> None:
+        pass
+
+    def _take(self, hub: Hub, stored: Stored) -> None:
+        self.taken.append(stored.subject)
+        super()._take(hub, stored)
+
+
+@pytest.mark.parametrize("whole_interval", [3600.0, 0.0])
+def test_what_was_not_announced_is_found_without_loading_all_again(
+    hub: HubMachine, tmp_path: Path, whole_interval: float
+) -> None:
+    name = f"idle{int(whole_interval)}"
+    host = member(hub, hub.new_key(name, "host"))
+    watcher = member(hub, hub.new_key(f"{name}-eye", "viewer"))
+    document = json.dumps({"session": {"id": "s", "agent_state": "idle"}}).encode()
+
+    async def until_seen(remote: RemoteHosts, *sessions: str) -> None:
+        async with asyncio.timeout(20):
+            while {session for host, session in remote._sessions if host == name} != {*sessions}:
+                await asyncio.sleep(0.01)
+
+    async def attempt() -> list[str]:
+        showing, seeing = await Hub.connect(host), await Hub.connect(watcher)
+        for session in ("old", "gone"):
+            await showing.store(f"$KV.sessions.{name}.{session}", document)
+        remote = Deaf(tmp_path, whole_interval)
+        following = asyncio.create_task(remote.run(seeing))
+        await until_seen(remote, "old", "gone")
+        await showing.remove(f"$KV.sessions.{name}.gone")
+        await until_seen(remote, "old")
+        await showing.store(f"$KV.sessions.{name}.new", document)
+        await until_seen(remote, "old", "new")
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        for one in (showing, seeing):
+            await one.close()
+        return remote.taken
+
+    taken = [one.rpartition(".")[2] for one in asyncio.run(attempt()) if f".{name}." in one]
+    if whole_interval:
+        assert taken == ["old", "gone", "gone", "new"]
+    else:
+        assert taken.count("old") > 1
 
 
 async def _last(admin: Hub, stream: str, subject: str) -> bytes:

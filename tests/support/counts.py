@@ -70,5 +70,9 @@ HEARTBEAT_SCRIPTS: Final = 300 if SOAK else 60
 """Random scripts of an inbox's life that are compared with a model of heartbeat-stop."""
 FLEET_DEATHS: Final = 75 if SOAK else 3
 """Deaths of a boss, the hub or a sender of a fleet; during each, four messages are sent."""
-FLEET_CHAOS: Final = 77 if SOAK else 7
+FLEET_CHAOS: Final = 77 if SOAK else 9
 """Deaths of anything in a fleet; during each, five messages and four requests to any host are sent."""
+REQUEST_LEASE: Final = 30.0 if SOAK else 4.0
+"""Seconds for which a host of a fleet has a request without extending it; 30 is that of the product."""
+LINK_CUT: Final = 35.0 if SOAK else 0.0
+"""Seconds for which the link of a host is cut at least: longer than every timeout of a fleet."""

@@ -18,6 +18,8 @@ from typing import Any, NamedTuple, TypeVar
 from remuda.boss.client import BossClient
 from remuda.boss.folder import BossFolder
 from remuda.fleet.hub_folder import HubFolder
+from remuda.keeper.claim import read_holder
+from remuda.paths import SessionPaths
 from support.commands import Commands, until_line
 from support.heimdall_client import PATIENCE
 from support.keeper import Process, until
@@ -115,6 +117,15 @@ class Machine:
     def start(self, name: str, *flags: str) -> None:
         """Start a scripted agent."""
         self.remuda.start(name, "--agent", "demo", "--", "--permission-mode", "default", *flags)
+
+    def pool_agents(self) -> list[int]:
+        """The processes of agents of the pool that is served here."""
+        folders = {self.remuda.sessions, self.remuda.home / "boss"}
+        paths = [path for path in self.remuda._files(".pid") if path.parent not in folders]
+        holders = [
+            read_holder(SessionPaths(one.parent, one.stem)) for one in paths if ".sock" not in one.name
+        ]
+        return [one.child_pid for one in holders if one is not None and one.child_pid]
 
     def status(self) -> dict[str, Any]:
         document: dict[str, Any] = self.client.get("fleet")

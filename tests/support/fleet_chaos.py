@@ -24,14 +24,16 @@ class Sent(NamedTuple):
     """A message whose id is known; `accepted` if the sender was told that it is stored."""
 
     id: str
+    host: str
     session: str
     text: str
     accepted: bool
 
 
 class Decision(NamedTuple):
-    """One attempt to allow a permission request with another input."""
+    """One attempt to allow a permission request with another input; `code` is negative if it was killed."""
 
+    host: str
     request: str
     code: int
     error: str
@@ -43,11 +45,11 @@ class Requested(NamedTuple):
 
 
 class FleetJudge:
-    """Sends messages and decisions from `desk` to `host`, and requests to any; finds what went wrong."""
+    """Sends messages, decisions and requests from `desk` to hosts; finds what went wrong."""
 
-    def __init__(self, desk: Machine, host: Machine, *others: Machine) -> None:
-        self.desk, self.host = desk, host
-        self._hosts = (host, *others)
+    def __init__(self, desk: Machine, *hosts: Machine) -> None:
+        self.desk = desk
+        self._hosts = {one.name: one for one in hosts}
         self.sent: list[Sent] = []
         self.refused = 0
         """Messages that were refused with an error, and have no id."""
@@ -56,13 +58,15 @@ class FleetJudge:
 
     # ── sending ──
 
-    def send(self, session: str, text: str) -> None:
-        begun = self.desk.remuda.begin("send", f"{self.host.name}/{session}", text, "--json")
+    def send(self, where: str, text: str) -> None:
+        """`where` is HOST/SESSION."""
+        host, _, session = where.partition("/")
+        begun = self.desk.remuda.begin("send", where, text, "--json")
         out, err = begun.communicate(timeout=_COMMAND_TIMEOUT)
         if begun.returncode == 0:
-            self.sent.append(Sent(str(json.loads(out)["id"]), session, text, accepted=True))
+            self.sent.append(Sent(str(json.loads(out)["id"]), host, session, text, accepted=True))
         elif word := next((word for word in err.decode().split() if word.startswith("m1")), ""):
-            self.sent.append(Sent(word.strip(";.,'"), session, text, accepted=False))
+            self.sent.append(Sent(word.strip(";.,'"), host, session, text, accepted=False))
         else:
             self.refused += 1
 
@@ -70,23 +74,22 @@ class FleetJudge:
         words = ("--fleet", "--demo", "--timeout", "10m", "--cwd", "/")
         self.requests.append(Requested(prompt, self.desk.remuda.begin("run", prompt, *words)))
 
-    def open_requests(self) -> list[str]:
-        try:
-            return [str(one["id"]) for one in self.host.client.get("approvals", state="open")["approvals"]]
-        except RemudaError:  # its boss is dead
-            return []
+    def _open_requests(self) -> Iterator[tuple[Machine, str]]:
+        for host in self._hosts.values():
+            try:
+                listed = host.client.get("approvals", state="open")["approvals"]
+            except RemudaError:  # its boss is dead
+                continue
+            yield from ((host, str(one["id"])) for one in listed)
 
     def decide(self) -> None:
-        """Allow the permission requests that are open at the host, each with a command of its own."""
-        for request in self.open_requests():
-            edited = json.dumps({"command": self._command(request)})
-            words = ("approve", f"{self.host.name}/{request}", "--edit", edited, "--yes")
+        """Allow the permission requests that are open at the hosts, each with a command of its own."""
+        for host, request in self._open_requests():
+            edited = json.dumps({"command": _command(host, request)})
+            words = ("approve", f"{host.name}/{request}", "--edit", edited, "--yes")
             begun = self.desk.remuda.begin(*words)
             _, err = begun.communicate(timeout=_COMMAND_TIMEOUT)
-            self.decisions.append(Decision(request, begun.returncode, err.decode()))
-
-    def _command(self, request: str) -> str:
-        return f"echo done >> {self.host.remuda.cwd / f'decided-{request}'}"
+            self.decisions.append(Decision(host.name, request, begun.returncode, err.decode()))
 
     # ── the end ──
 
@@ -106,7 +109,9 @@ class FleetJudge:
 
     def figures(self) -> dict[str, int]:
         """How much of what was tried."""
+        runs = self._runs()
         return {
+            "messages": len(self.sent) + self.refused,
             "accepted": sum(one.accepted for one in self.sent),
             "unsure": sum(not one.accepted for one in self.sent),
             "refused": self.refused,
@@ -115,29 +120,33 @@ class FleetJudge:
             "requests": len(self.requests),
             "requests taken": len(self._listed()),
             "answered": sum("result" in one["outcome"] for one in self._listed()),
+            "messages that ran": sum(runs[one.text] > 0 for one in self.sent),
+            "messages that ran again": sum(runs[one.text] > 1 for one in self.sent),
+            "requests that ran": sum(runs[one.prompt] > 0 for one in self.requests),
+            "requests that ran again": sum(runs[one.prompt] > 1 for one in self.requests),
         }
 
     def _undecided(self) -> Iterator[str]:
-        for request in self.open_requests():
-            yield f"permission request {request} is still open"
+        for host, request in self._open_requests():
+            yield f"permission request {request} of {host.name} is still open"
 
     # ── messages ──
 
-    def _put(self, session: str) -> list[str]:
+    def _put(self, host: str, session: str) -> list[str]:
         try:
-            return self.host.prompts(session)
+            return self._hosts[host].prompts(session)
         except FileNotFoundError:
             return []
 
     def _message_faults(self) -> Iterator[str]:
-        put = {session: self._put(session) for session in {one.session for one in self.sent}}
+        put = {where: self._put(*where) for where in {(one.host, one.session) for one in self.sent}}
         runs = self._runs()
         for one in self.sent:
             stage = self.desk.receipt(one.id)["stage"]
-            inbox = SessionPaths.of(one.session, self.host.remuda.sessions).inbox
+            inbox = SessionPaths.of(one.session, self._hosts[one.host].remuda.sessions).inbox
             steps = read_receipts(inbox, one.id)
             ends = [str(step["stage"]) for step in steps if step["stage"] in FINAL]
-            if one.text not in put[one.session]:
+            if one.text not in put[one.host, one.session]:
                 if one.accepted:
                     yield f"{one} was lost; its receipt says {stage}"
                 elif stage not in ("sent", "expired"):
@@ -146,16 +155,16 @@ class FleetJudge:
                 yield f"{one} ended as {ends}, and its receipt says {stage}"
             else:
                 written = sum(step["stage"] == "written" for step in steps)
-                if not int(stage == "acked") <= runs[one.text] <= written:
+                if not int(stage == "acked") <= runs[one.text] <= min(written, 1):
                     yield f"{one} was run {runs[one.text]} times, and handed over {written} times: {steps}"
 
     def _put_faults(self) -> Iterator[str]:
-        for session in {one.session for one in self.sent}:
-            put = self._put(session)
+        for where in {(one.host, one.session) for one in self.sent}:
+            put = self._put(*where)
             yield from (f"{text!r} was put twice" for text in {*put} if put.count(text) > 1)
-            known = [one.text for one in self.sent if one.session == session and one.accepted]
+            known = [one.text for one in self.sent if (one.host, one.session) == where and one.accepted]
             if [one for one in put if one in known] != [one for one in known if one in put]:
-                yield f"the messages of {session} were put in another order than they were sent"
+                yield f"the messages of {where} were put in another order than they were sent"
 
     def _runs(self) -> Counter[str]:
         """How often agents of any host were given each prompt, by their transcripts."""
@@ -168,32 +177,33 @@ class FleetJudge:
         return Counter(records.values())
 
     def _transcripts(self) -> Iterator[Path]:
-        for host in self._hosts:
+        for host in self._hosts.values():
             yield from (host.remuda.home / "claude" / "projects").rglob("*.jsonl")
 
     # ── decisions ──
 
     def _decision_faults(self) -> Iterator[str]:
-        ledger = {str(one["id"]): one for one in self._ledger()}
-        for one in self.decisions:
+        for host in self._hosts.values():
+            known = host.client.get("approvals", limit=1000)["approvals"]
+            yield from self._decision_faults_of(host, {str(one["id"]): one for one in known})
+            if any(host.remuda.cwd.glob("made-*")):
+                yield f"a command was run on {host.name} that no one allowed"
+
+    def _decision_faults_of(self, host: Machine, ledger: dict[str, dict[str, Any]]) -> Iterator[str]:
+        ours = [one for one in self.decisions if one.host == host.name]
+        for one in ours:
             answer = ledger.get(one.request, {}).get("answer") or {}
-            is_ours = answer.get("updated_input", {}).get("command") == self._command(one.request)
-            attempts = [other for other in self.decisions if other.request == one.request]
+            is_ours = answer.get("updated_input", {}).get("command") == _command(host, one.request)
+            attempts = [other for other in ours if other.request == one.request]
             if one.code == 0 and not is_ours:
                 yield f"{one} is not in the ledger of the host: {ledger.get(one.request)}"
-            if one.code and not one.error.startswith("remuda: "):
+            if one.code > 0 and not one.error.startswith("remuda: "):
                 yield f"{one} failed without a word"
-            if is_ours and all(other.code and _UNSURE not in other.error for other in attempts):
+            if is_ours and all(other.code > 0 and _UNSURE not in other.error for other in attempts):
                 yield f"the ledger has a decision that every sender was told had failed: {attempts}"
-            done = self.host.remuda.cwd / f"decided-{one.request}"
+            done = host.remuda.cwd / f"decided-{one.request}"
             if done.exists() and done.read_text() != "done\n":
                 yield f"{one} was carried out {done.read_text().count('done')} times"
-        if any(self.host.remuda.cwd.glob("made-*")):
-            yield "a command was run that no one allowed"
-
-    def _ledger(self) -> list[dict[str, Any]]:
-        listed: list[dict[str, Any]] = self.host.client.get("approvals", limit=1000)["approvals"]
-        return listed
 
     # ── requests to any host ──
 
@@ -212,7 +222,7 @@ class FleetJudge:
             str(one["outcome"]["result"]["text"]) for one in listed if "result" in (one["outcome"] or {})
         ]
         runs = self._runs()
-        most = max((one["attempts"] for one in listed), default=0)
+        unanswered: list[int] = []
         for prompt, command in self.requests:
             out, err = command.communicate(timeout=_COMMAND_TIMEOUT)
             answered = [one for one in listed if prompt in str((one["outcome"] or {}).get("result"))]
@@ -224,5 +234,15 @@ class FleetJudge:
                 yield f"{prompt} failed without a word"
             if answered and not 1 <= runs[prompt] <= answered[0]["attempts"]:
                 yield f"{prompt} was run {runs[prompt]} times in {answered[0]['attempts']} attempts"
-            if not answered and runs[prompt] > most:
-                yield f"{prompt} was run {runs[prompt]} times and has no answer"
+            if not answered:
+                unanswered.append(runs[prompt])
+        # Of a request that failed the prompt is not listed: each must find one with as many attempts.
+        attempts = [one["attempts"] for one in listed if "result" not in (one["outcome"] or {})]
+        attempts = sorted(attempts, reverse=True) + [0] * len(unanswered)
+        for ran, said in zip(sorted(unanswered, reverse=True), attempts, strict=False):
+            if ran > said:
+                yield f"a request without an answer was run {ran} times; attempts are {attempts}"
+
+
+def _command(host: Machine, request: str) -> str:
+    return f"echo done >> {host.remuda.cwd / f'decided-{request}'}"

@@ -11,6 +11,7 @@ from typing import Any
 from remuda.fleet.hub import Hub
 from remuda.fleet.membership import Membership, read_key
 from remuda.fleet.requests import SentRequests
+from remuda.fleet.streams import SHARED_LEASE, consumers
 from remuda.fleet.work import RequestRunner
 from remuda.pool.client import Client
 from remuda.pool.serve import serving
@@ -23,12 +24,17 @@ from support.fleet import HubMachine
 class Host:
     """A host that runs requests. Its agents wait for `gate`, and note what they ran."""
 
-    def __init__(self, hub: HubMachine, folder: Path, name: str) -> None:
+    def __init__(
+        self, hub: HubMachine, folder: Path, name: str, *, lease: float = SHARED_LEASE, url: str | None = None
+    ) -> None:
+        """`lease` is that of the queue of the hub: see `set_lease`. `url` is another way to the hub."""
         self.name = name
         self.folder = folder / name
         self.folder.mkdir(mode=0o700)
-        self._member = Membership(read_key(hub.new_key(name, "host")), hub.url, name)
+        self._member = Membership(read_key(hub.new_key(name, "host")), url or hub.url, name)
+        self._lease = lease
         self.ran: list[str] = []
+        self.running = 0
         self.account = ""
         self.began = asyncio.Event()
         self.gate = asyncio.Event()
@@ -40,7 +46,15 @@ class Host:
 
     async def _answer(self, session: FakeSession, request: Request) -> AsyncIterator[SessionEvent]:
         self.ran.append(request.prompt)
+        self.running += 1
         self.began.set()
+        try:
+            async for event in self.answer(session, request):
+                yield event
+        finally:
+            self.running -= 1
+
+    async def answer(self, session: FakeSession, request: Request) -> AsyncIterator[SessionEvent]:
         yield Token("one ")
         await self.gate.wait()
         yield Token("two")
@@ -72,7 +86,8 @@ class Host:
         await self._hub.measure()
         if self._runner is None:
             socket = str(self.folder / "pool.sock")
-            self._runner = RequestRunner(self.folder, lambda _: None, socket, self.folder / "accounts")
+            accounts = self.folder / "accounts"
+            self._runner = RequestRunner(self.folder, lambda _: None, socket, accounts, self._lease)
         self._tasks.append(asyncio.create_task(self._runner.run(self._hub)))
 
     async def die(self) -> None:
@@ -97,10 +112,13 @@ class Host:
 class Sender:
     """A boss that sends requests."""
 
-    def __init__(self, hub: HubMachine, folder: Path, name: str = "desk") -> None:
+    def __init__(
+        self, hub: HubMachine, folder: Path, name: str = "desk", lease: float = SHARED_LEASE
+    ) -> None:
         self.folder = folder / name
+        self._lease = lease
         self.member = Membership(read_key(hub.new_key(name, "operator")), hub.url, name)
-        self.requests = SentRequests(self.folder)
+        self.requests = SentRequests(self.folder, lease)
         self.hub: Hub | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -132,14 +150,27 @@ class Sender:
         await asyncio.gather(self._task, return_exceptions=True)
         await self.hub.close()
         if restart:
-            self.requests = SentRequests(self.folder)
+            self.requests = SentRequests(self.folder, self._lease)
+
+
+async def set_lease(hub: HubMachine, lease: float) -> None:
+    """Have the hub hand out a request again after that many seconds."""
+    admin = await Hub.connect(hub.folder.admin())
+    stream, config = next(consumers(()))
+    asked = {"stream_name": stream, "config": {**config, "ack_wait": int(lease * 1e9)}}
+    await admin._administer(f"CONSUMER.DURABLE.CREATE.{stream}.{config['name']}", asked)
+    await admin.close()
 
 
 @contextlib.asynccontextmanager
-async def fleet(hub: HubMachine, folder: Path, *names: str) -> AsyncIterator[tuple[Sender, list[Host]]]:
+async def fleet(
+    hub: HubMachine, folder: Path, *names: str, lease: float = SHARED_LEASE
+) -> AsyncIterator[tuple[Sender, list[Host]]]:
     """A sender and hosts that are connected."""
-    sender, hosts = Sender(hub, folder), [Host(hub, folder, name) for name in names]
+    sender = Sender(hub, folder, lease=lease)
+    hosts = [Host(hub, folder, name, lease=lease) for name in names]
     try:
+        await set_lease(hub, lease)
         await sender.connect()
         for host in hosts:
             await host.start()

@@ -93,16 +93,17 @@ class Cable(Namespace):
 class Network:
     """A hub and machines that reach it through one relay each, and no other way.
 
-    With root each is in a namespace of its own, connected by cables; else all are on loopback.
+    With "namespaces" each is in one of its own, connected by cables; else all are on loopback. The default is
+    what this machine can.
     """
 
-    def __init__(self, bench: FleetBench, delay: float) -> None:
+    def __init__(self, bench: FleetBench, delay: float, kind: str | None = None) -> None:
         self._bench, self._delay = bench, delay
         self._stack = ExitStack()
         self.relays: dict[str, Relay] = {}
         self.spaces: dict[str, Namespace] = {}
-        self.kind = KIND
-        if KIND == "namespaces":
+        self.kind = kind or KIND
+        if self.kind == "namespaces":
             self._hub = self._stack.enter_context(closing(Namespace()))
             bench.hub.remuda.prefix = self._hub.prefix
         bench.hub.start()

@@ -86,13 +86,14 @@ class BossClient:
         """Send a request. `path` is complete and quoted."""
         data = b"" if body is None else dump_json(body).encode()
         sock = self._connect(timeout)
+        doubt = "" if method == "GET" else ", so it is not known whether it was done"
         try:
             sock.sendall(self._head(method, path, data) + data)
             status, answer = _receive(sock)
         except (TimeoutError, BlockingIOError):  # the latter with a timeout of zero
-            raise WaitTimeout(f"the boss did not answer within {timeout:g} s") from None
+            raise WaitTimeout(f"the boss did not answer within {timeout:g} s{doubt}") from None
         except (EOFError, ConnectionError):
-            raise BossDown("the boss ended while it was answering") from None
+            raise BossDown(f"the boss ended while it was answering{doubt}") from None
         finally:
             sock.close()
         self._check(status)

@@ -51,7 +51,7 @@ class FleetRequest:
         required = dict(requires or {})
         if "claude_binary" in required:
             raise InvalidOptions("a program cannot be chosen on another host", hint="leave it out")
-        given = _portable(options)
+        given = portable(options)
         payload = {"prompt": prompt, "options": given, "stream": stream, "raw": raw, "requires": required}
         payload |= {"permissions": permissions}
         profile = request_key(given, permissions, required.get("agent"))
@@ -90,7 +90,7 @@ def _last(outcome: Message) -> Message:
     return {"type": "error", **as_object(outcome.get("error"))}
 
 
-def _portable(options: Mapping[str, Any]) -> dict[str, Any]:
+def portable(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options for another machine: `cwd` is a path there, and files of settings are sent along."""
     plain = {name: _plain(value) for name, value in options.items() if value not in (None, (), [])}
     plain["cwd"] = os.path.normpath(os.path.join(os.getcwd(), str(plain.get("cwd") or "")))

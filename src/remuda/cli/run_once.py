@@ -359,7 +359,9 @@ def _follow(line: PoolConnection | FleetRequest, printer: Printer) -> int:
         if message["type"] == "error":
             return printer.failed(one_line_error(message))
         if message["type"] == "retry":
-            _complain(f"{message.get('lost')} was lost; attempt {message.get('attempt')} runs elsewhere")
+            lost = message.get("lost")
+            why = f"{lost} was lost" if lost else "a host met a rate limit"
+            _complain(f"{why}; attempt {message.get('attempt')} runs elsewhere")
         printer.event(message)
     result = message["result"]
     if message.get("more") and printer.wants_usage and isinstance(line, PoolConnection):

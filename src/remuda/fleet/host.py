@@ -38,7 +38,7 @@ from remuda.inbox.receipts import FINAL, trace
 from remuda.keeper.claim import read_holder
 from remuda.keeper.record import SessionRecord
 from remuda.keeper.sendable import find_prompts
-from remuda.paths import SessionPaths, private_folder
+from remuda.paths import SessionPaths
 from remuda.tasks import TaskSet
 from remuda.untrusted import one_line
 
@@ -48,6 +48,7 @@ from .held_name import HeldName
 from .hub import REDELIVERED_SECONDS, Hub, Part
 from .hub_types import HubRequest, Taken
 from .journal import DurableMap
+from .streams import ACK_WAIT
 from .subjects import INBOX
 from .tunnel_host import TunnelHost
 
@@ -57,6 +58,9 @@ _FETCH_TIMEOUT = 5.0
 _RETRY_DELAY = 5.0
 _MOST_WAITING = 64 << 20
 """Bytes of messages that wait for their inboxes in memory."""
+_MOST_OPEN = 256
+_COMES_AGAIN = ACK_WAIT / 2
+"""A message that is younger was not handed out before, unless the hub was killed."""
 _COALESCE = 0.1
 _LOOK_INTERVAL = 30.0
 _FILES_INTERVAL = 0.5
@@ -88,6 +92,8 @@ class FleetHost:
         self._receipts: dict[str, bytes] = {}
         self._files: dict[str, tuple[Any, ...]] = {}
         self._receipt_lock = asyncio.Lock()
+        self._inboxes: dict[str, Inbox] = {}
+        """By session. They stay open: the first put of each also syncs its folder."""
         self._changed_messages: set[str] = set()
         self._messages_changed, self._sessions_changed = asyncio.Event(), asyncio.Event()
         # Threads of its own: a request waits there for this same boss, which needs the common ones.
@@ -97,6 +103,8 @@ class FleetHost:
     async def close(self) -> None:
         await self._requests.aclose()
         self._threads.shutdown(wait=False, cancel_futures=True)
+        for inbox in self._inboxes.values():
+            inbox.close()
 
     def parts(self) -> list[Part]:
         """Return what to run on each connection, until the connection ends."""
@@ -290,7 +298,7 @@ class FleetHost:
             if exchange.is_expired(message, age):
                 await self._end(hub, message, "expired", f"{message.host} did not take it in time")
             else:
-                await asyncio.to_thread(self._put, message, age)
+                await asyncio.to_thread(self._put, message, age, self._open(message.session))
                 self._following.update({message.id: message.session})
                 await self._show_receipt(hub, message.id, message.session)
             await taken.ack()
@@ -311,23 +319,30 @@ class FleetHost:
             return False
         return True
 
-    def _put(self, message: FleetMessage, age: float) -> None:
+    def _put(self, message: FleetMessage, age: float, inbox: Inbox) -> None:
         """Put it into the inbox of the session, once. Raises for a session that does not take it."""
         paths = SessionPaths.of(message.session, self._sessions)
-        is_known = read_holder(paths) is not None or SessionRecord.load(paths.record) is not None
-        if not is_known and not paths.inbox.is_dir():
-            raise SessionNotFound(f"session '{message.session}' not found on {message.host}")
-        if paths.inbox.is_dir() and trace(paths.inbox, message.id) is not None:
+        if not paths.inbox.is_dir():
+            if read_holder(paths) is None and SessionRecord.load(paths.record) is None:
+                raise SessionNotFound(f"session '{message.session}' not found on {message.host}")
+        elif age > _COMES_AGAIN and trace(paths.inbox, message.id) is not None:
             return
         options = exchange.put_options(message, age)
         if (prompts := find_prompts(paths)) is not None:
             flags = {name: bool(options.get(name)) for name in ("command", "literal")}
             prompts.check(message.prompt, command=flags["command"], literal=flags["literal"])
-        private_folder(paths.inbox)
-        with Inbox(paths.inbox, max_bytes=subjects.MAX_PAYLOAD_BYTES) as inbox:
-            accepted = inbox.put(message.prompt, **options)
+        accepted = inbox.put(message.prompt, **options)
         if accepted.id != message.id:
             raise _Repeated(accepted.id)
+
+    def _open(self, session: str) -> Inbox:
+        if (inbox := self._inboxes.pop(session, None)) is None:
+            folder = SessionPaths.of(session, self._sessions).inbox
+            inbox = Inbox(folder, max_bytes=subjects.MAX_PAYLOAD_BYTES)
+        self._inboxes[session] = inbox  # the one used last is the last
+        if len(self._inboxes) > _MOST_OPEN:
+            self._inboxes.pop(next(iter(self._inboxes))).close()
+        return inbox
 
     async def _end(self, hub: Hub, message: FleetMessage, stage: str, reason: str) -> None:
         step = {"stage": stage, "at": time.time(), "reason": one_line(reason)}

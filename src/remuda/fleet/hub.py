@@ -80,8 +80,12 @@ async def _close(client: Client) -> None:
 class Hub:
     """A connection. Make it with `connect`."""
 
-    def __init__(self, client: Client, member: Membership, closed: asyncio.Event) -> None:
+    def __init__(
+        self, client: Client, member: Membership, closed: asyncio.Event, refusals: list[str]
+    ) -> None:
         self._client = client
+        self.refusals = refusals
+        """The last thing that the server said this key has no right to."""
         self._jetstream = client.jetstream(timeout=ANSWER_TIMEOUT)
         self.member = member
         self.closed = closed
@@ -103,23 +107,27 @@ class Hub:
 
     @classmethod
     async def _connect(cls, member: Membership, url: str) -> Hub:
-        client, closed = Client(), asyncio.Event()
+        client, closed, refusals = Client(), asyncio.Event(), list[str]()
         try:
             with heeding_cancellation():
-                await cls._open(client, member, url, closed)
+                await cls._open(client, member, url, closed, refusals)
         except BaseException:
             await _close(client)
             raise
-        return cls(client, member, closed)
+        return cls(client, member, closed, refusals)
 
     @staticmethod
-    async def _open(client: Client, member: Membership, url: str, closed: asyncio.Event) -> None:
+    async def _open(
+        client: Client, member: Membership, url: str, closed: asyncio.Event, refusals: list[str]
+    ) -> None:
 
         async def on_close() -> None:
             closed.set()
 
         async def on_error(error: Exception) -> None:
-            log.info("the connection to the hub: %s", one_line(str(error)))
+            log.info("the connection to the hub: %s", text := one_line(str(error)))
+            if "permissions violation" in text.lower():
+                refusals[:] = [text]
 
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
@@ -302,12 +310,15 @@ class Hub:
             answer = await self._question(f"$JS.API.DIRECT.GET.{stream}", asked)
         return stored_value(answer.headers or {}, answer.data)
 
-    async def load_all(self, stream: str, pattern: str) -> list[Stored]:
-        """Return the last value of every subject that matches. A host has no right to this."""
+    async def load_all(self, stream: str, pattern: str, after: int = 0) -> list[Stored]:
+        """Return the last value of every subject that matches, of those stored after that revision, in order.
+
+        A host has no right to this.
+        """
         everything: list[Stored] = []
         more = True
         while more:
-            begin = everything[-1].revision + 1 if everything else 1
+            begin = (everything[-1].revision if everything else after) + 1
             question = {"seq": begin, "batch": _PAGE, "next_by_subj": pattern}
             more = await self._load_page(stream, question, everything)
         return everything

@@ -202,12 +202,16 @@ class FleetMember:
             "connected": hub is not None,
             "since": self._since,
             "error": None if hub is not None or self._error is None else str(self._error),
-            "problems": dict(self._problems),
+            "problems": self._problems | self._rights_problem(),
             "latency": latency,
             "clock_ahead": None if hub is None else round(-hub.ahead, 1),
             "events_waiting": 0 if self._reporter is None else self._reporter.waiting,
             "hosts": self._remote.hosts(),
         }
+
+    def _rights_problem(self) -> dict[str, str]:
+        refusals = self._hub.refusals if self._hub is not None else []
+        return {"rights": f"the hub refused something: {refusals[-1]}"} if refusals else {}
 
     async def sessions(self, *, wait: bool = True) -> dict[str, Any]:
         if wait and not self._remote.is_loaded.is_set():

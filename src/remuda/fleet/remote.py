@@ -40,6 +40,9 @@ log = logging.getLogger("remuda.fleet.remote")
 Document = dict[str, Any]
 
 _RELOAD_INTERVAL = 60.0
+"""So often what is new is loaded, whether it was announced or not."""
+_WHOLE_INTERVAL = 1800.0
+"""So often all is: the hub's mark of a session that was removed stays for an hour."""
 _MOST_ANNOUNCED = 50_000
 _STALE_READS = 5
 _STALE_PAUSE = 0.02
@@ -56,7 +59,13 @@ _UNREACHABLE_REQUEST = 3.0
 class RemoteHosts:
     """Use from the boss's loop. `run` for each connection."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        reload_interval: float = _RELOAD_INTERVAL,
+        whole_interval: float = _WHOLE_INTERVAL,
+    ) -> None:
+        self._reload_interval, self._whole_interval = reload_interval, whole_interval
         self._sent = SentMessages(folder / "sent.jsonl")
         self._hosts: dict[str, Document] = {}
         """What each host says of itself, with `at`, the hub's time of that."""
@@ -80,6 +89,7 @@ class RemoteHosts:
             await hub.closed.wait()
             return
         self._announced.clear()
+        revision, loaded = 0, 0.0
         try:
             async with (
                 hub.watching("$KV.hosts.*", self._announce),
@@ -87,27 +97,33 @@ class RemoteHosts:
                 hub.watching("rc.*.*", self._hear_receipt),
             ):
                 while True:
-                    await self._load(hub)
+                    if time.monotonic() - loaded > self._whole_interval:
+                        revision, loaded = 0, time.monotonic()
+                    revision = await self._load(hub, revision)
                     self._hub = hub
                     self.is_loaded.set()
                     await self._bounce_expired(hub)
                     with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(_RELOAD_INTERVAL):
+                        async with asyncio.timeout(self._reload_interval):
                             await self._follow(hub)
         finally:
             self._hub = None
             self.is_loaded.clear()
 
-    async def _load(self, hub: Hub) -> None:
-        stored = await hub.load_all(HOSTS, "$KV.hosts.*")
-        stored += await hub.load_all(SESSIONS, "$KV.sessions.*.*")
-        kept = {one.subject for one in stored}
-        self._hosts = {name: one for name, one in self._hosts.items() if subjects.host_subject(name) in kept}
-        self._sessions = {
-            key: value for key, value in self._sessions.items() if subjects.session_subject(*key) in kept
-        }
-        for one in stored:
+    async def _load(self, hub: Hub, revision: int) -> int:
+        """Load the sessions that changed since that revision, or all. Returns the last revision of them."""
+        hosts = await hub.load_all(HOSTS, "$KV.hosts.*")
+        known = {one.subject for one in hosts}
+        self._hosts = {name: one for name, one in self._hosts.items() if subjects.host_subject(name) in known}
+        sessions = await hub.load_all(SESSIONS, "$KV.sessions.*.*", after=revision)
+        if not revision:
+            kept = {one.subject for one in sessions}
+            self._sessions = {
+                key: value for key, value in self._sessions.items() if subjects.session_subject(*key) in kept
+            }
+        for one in (*hosts, *sessions):
             self._take(hub, one)
+        return sessions[-1].revision if sessions else revision
 
     def _announce(self, subject: str, revision: int) -> None:
         if len(self._announced) < _MOST_ANNOUNCED:  # else the next reload finds it

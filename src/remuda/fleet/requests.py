@@ -35,14 +35,13 @@ from remuda.untrusted import BadJson, as_objects, dump_json, finite, one_line, p
 from . import subjects
 from .hub import Hub
 from .hub_types import HubRequest
+from .streams import SHARED_LEASE
 from .subjects import Role
 
 log = logging.getLogger("remuda.fleet.requests")
 
 Document = dict[str, Any]
 
-CLAIM_SECONDS = 30.0
-"""Seconds. A host that was silent for longer has lost the request."""
 MAX_ATTEMPTS = 3
 _KEPT_SECONDS = 86400.0
 _LONGEST_WAIT = 60.0
@@ -73,6 +72,17 @@ class SentRequest:
     def ended(self) -> bool:
         return self.document["outcome"] is not None
 
+    @property
+    def hosts(self) -> list[str]:
+        """Who ran it, one for each attempt; not one that gave it back."""
+        hosts: list[str] = self.document["hosts"]
+        return hosts
+
+    @property
+    def host(self) -> str | None:
+        """The host that has it, or had it last."""
+        return self.hosts[-1] if self.hosts and self.document["state"] != "queued" else None
+
     def receive(self, events: list[Document], begin: int) -> None:
         """Take events of the host that has it; `begin` is the number of the first. Known ones are dropped."""
         known = max(0, self.received - begin)  # those before `begin` were lost with an earlier boss
@@ -92,15 +102,16 @@ class SentRequest:
         changed.set()
 
     def shown(self) -> Document:
-        names = ("id", "state", "host", "attempts", "created", "deadline", "outcome")
-        return {name: self.document[name] for name in names}
+        shown = {name: self.document[name] for name in ("id", "state", "created", "deadline", "outcome")}
+        return {**shown, "host": self.host, "attempts": len(self.hosts)}
 
 
 class SentRequests:
     """The requests that were sent from here. Use from the boss's loop; `run` for each connection."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder / "requests"
+    def __init__(self, folder: Path, lease: float = SHARED_LEASE) -> None:
+        """A host that was not heard of for `lease` seconds has lost its request."""
+        self._folder, self._lease = folder / "requests", lease
         self._requests: dict[str, SentRequest] = {}
         self._load()
 
@@ -140,8 +151,7 @@ class SentRequests:
                 "created": now,
                 "deadline": now + seconds,
                 "state": "queued",
-                "host": None,
-                "attempts": 0,
+                "hosts": [],
                 "outcome": None,
             }
         )
@@ -250,17 +260,17 @@ class SentRequests:
         known = request.document
         if asked.get("do") == "claim":
             return await self._claim(request, host)
-        is_owner = (known["host"], known["attempts"]) == (host, asked.get("attempt"))
         # One that lost the request and has its answer all the same is heard: who has it now is stopped.
-        had_it = asked.get("do") == "end" and asked.get("attempt") in range(1, known["attempts"] + 1)
-        if not is_owner and not had_it:
+        had_it = (asked.get("attempt"), host) in list[Any](enumerate(request.hosts, 1))
+        is_owner = had_it and request.host == host and asked.get("attempt") == len(request.hosts)
+        if not is_owner and not (had_it and asked.get("do") == "end"):
             return {"gone": True}
         request.heard = time.monotonic()
         match asked.get("do"):
             case "events":
                 request.receive(as_objects(asked.get("events")), int(finite(asked.get("from"))))
             case "release":
-                known |= {"state": "queued", "host": None, "attempts": known["attempts"] - 1}
+                known |= {"state": "queued", "hosts": request.hosts[:-1]}
                 await asyncio.to_thread(self._save, request)
             case "end":
                 await self._end(request, _outcome(asked, host))
@@ -274,17 +284,18 @@ class SentRequests:
         if left <= 0:
             await self._end(request, {"error": _error(_late(request))})
             return {"gone": True}
-        if known["host"] is not None and time.monotonic() - request.heard < CLAIM_SECONDS:
+        hosts = request.hosts
+        if request.host is not None and time.monotonic() - request.heard < self._lease:
             return {"busy": True}
-        if known["attempts"] >= MAX_ATTEMPTS:
-            why = f"{known['attempts']} hosts were lost while they ran it; the last was {known['host']}"
+        if len(hosts) >= MAX_ATTEMPTS:
+            why = f"{len(hosts)} hosts were lost while they ran it; the last was {hosts[-1]}"
             await self._end(request, {"error": _error(MessageDead(why))})
             return {"gone": True}
-        if known["attempts"]:
-            request.add({"type": "retry", "attempt": known["attempts"] + 1, "lost": known["host"]})
-        known |= {"state": "running", "host": host, "attempts": known["attempts"] + 1}
+        if request.host is not None or request.received:  # lost, or given back in the middle
+            request.add({"type": "retry", "attempt": len(hosts) + 1, "lost": request.host})
+        known |= {"state": "running", "hosts": [*hosts, host]}
         request.heard, request.received = time.monotonic(), 0
-        attempt, payload = known["attempts"], known["payload"]
+        attempt, payload = len(request.hosts), known["payload"]
         await asyncio.to_thread(self._save, request)
         request.touch()
         return {"attempt": attempt, "payload": payload, "timeout": left}
@@ -302,7 +313,7 @@ def _outcome(asked: Document, host: str) -> Document:
 
 
 def _late(request: SentRequest) -> RemudaError:
-    host = request.document["host"]
+    host = request.host
     where = f"{host} was running it" if host else "no host of the fleet had a free agent"
     span = request.document["deadline"] - request.document["created"]
     return WaitTimeout(f"the request did not end within {span:g} s: {where}")

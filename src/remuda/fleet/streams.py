@@ -51,7 +51,8 @@ which few large events of one host could do to all who follow."""
 ACK_WAIT = 10.0
 BATCH = 256
 """Messages or events that a member may have without having acknowledged them. It puts them in order."""
-_SHARED_LEASE = 30.0
+SHARED_LEASE = 30.0
+"""How long a host has a request for any host without extending it."""
 _ANSWER_SECONDS = "30s"
 """How long the server remembers where an answer goes."""
 _SUBJECTS = {
@@ -163,7 +164,7 @@ def consumers(keys: Iterable[KeyRecord]) -> Iterator[tuple[str, Document]]:
     """Yield the queues of the keys, each with its stream."""
     shared = _consumer("any", "in.any.>")
     # All hosts share it: the lease of a request, and no order.
-    yield INBOX, {**shared, "ack_wait": _nanoseconds(_SHARED_LEASE), "max_ack_pending": 10_000}
+    yield INBOX, {**shared, "ack_wait": _nanoseconds(SHARED_LEASE), "max_ack_pending": 10_000}
     for key in keys:
         if Role.HOST in key.roles:
             yield INBOX, _consumer(key.name, f"in.{key.name}.>")

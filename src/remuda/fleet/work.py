@@ -38,17 +38,17 @@ from remuda.untrusted import BadJson, dump_json, finite, parse_object
 from . import subjects
 from .hub import Hub
 from .hub_types import Taken
+from .streams import SHARED_LEASE
 from .subjects import INBOX
 
 log = logging.getLogger("remuda.fleet.work")
 
-LEASE = 30.0
-"""Of the hub: `hub.prepare` has the same."""
-_EXTEND_INTERVAL = 5.0
-_SAFE = 20.0
-"""Seconds. A host that could not extend its lease for longer ends the turn: another may get the request."""
+_EXTENSIONS = 6
+"""How often a host extends its lease before it would end."""
+_SAFE = 2 / 3
+"""A host that could not extend it for this part of it ends the turn: another one may get the request."""
 _ASK_TIMEOUT = 5.0
-_AWAY_DELAY = 5.0
+_RELEASE_DELAY = 1.0
 _PASS_ON_DELAY = 0.2
 _PASS_ON = 2
 """How often a host without a warm agent of that profile leaves a request to others."""
@@ -59,7 +59,8 @@ _GRACE = 30.0
 _USAGE_TIMEOUT = 2.0
 """The usage follows the answer; the terminal backend has it after a tenth of a second."""
 _MAX_BATCH = 200
-_LONGEST_DELAY = 60.0
+_MAX_END_BYTES = subjects.MAX_PAYLOAD_BYTES - 4096
+_BATCH_BYTES = 1 << 20
 _NOT_BEGUN = (PoolNotServed.code, PoolExhausted.code, ClientClosed.code)
 
 
@@ -79,28 +80,58 @@ class _Pool(NamedTuple):
 
 
 class _Events:
-    """The events of a turn. Some may be sent twice: their number says so."""
+    """The events of a turn that wait. Some may be sent twice: their number says so."""
 
     def __init__(self) -> None:
-        self.all: list[Message] = []
-        self.sent = 0
+        self.waiting: list[tuple[Message, int]] = []
+        """With their sizes."""
+        self._sent = 0
         self.came = asyncio.Event()
 
     def add(self, message: Message) -> None:
-        self.all.append(message)
+        size = len(dump_json(message))
+        if size > _MAX_END_BYTES:
+            log.warning("an event of %s bytes is larger than the hub takes, and is left out", size)
+            return
+        self.waiting.append((message, size))
         self.came.set()
 
     def batch(self, attempt: int) -> Message:
-        events = self.all[self.sent : self.sent + _MAX_BATCH]
-        return {"do": "events", "attempt": attempt, "from": self.sent, "events": events}
+        events: list[Message] = []
+        size = 0
+        for event, more in self.waiting[:_MAX_BATCH]:
+            size += more
+            if events and size > _BATCH_BYTES:
+                break
+            events.append(event)
+        return {"do": "events", "attempt": attempt, "from": self._sent, "events": events}
+
+    def confirm(self, batch: Message) -> None:
+        """Forget what the sender has."""
+        count = len(batch["events"])
+        del self.waiting[:count]
+        self._sent += count
+        if self.waiting:
+            self.came.set()
 
 
 class RequestRunner:
     """Use from the boss's loop; `run` for each connection."""
 
-    def __init__(self, folder: Path, offer: Callable[[bool], None], pool_socket: str, accounts: Path) -> None:
-        """`offer` is called with whether a pool is served at `pool_socket` for the fleet."""
+    def __init__(
+        self,
+        folder: Path,
+        offer: Callable[[bool], None],
+        pool_socket: str,
+        accounts: Path,
+        lease: float = SHARED_LEASE,
+    ) -> None:
+        """`offer` is called with whether a pool is served at `pool_socket` for the fleet.
+
+        `lease` is that of the hub's queue, in seconds.
+        """
         self._results = folder / "results"
+        self._lease, self._extend_interval = lease, lease / _EXTENSIONS
         self._socket, self._accounts = pool_socket, accounts
         self._offer = offer
         self._running: set[asyncio.Task[None]] = set()
@@ -178,17 +209,18 @@ class RequestRunner:
             log.warning("refused a request: %s", error)
             await taken.refuse()
             return
-        if job.profile not in pool.warm and taken.attempt <= _PASS_ON:
+        is_cold = job.profile not in pool.warm and taken.attempt <= _PASS_ON
+        if is_cold or self._is_limited(pool):  # a limit that was met since it was asked for
             await taken.later(_PASS_ON_DELAY)
             return
         try:
             claim = await self._report(job, {"do": "claim"})
         except (HostUnreachable, WaitTimeout):
-            await taken.later(_AWAY_DELAY)
+            await taken.later(self._extend_interval)
             return
         payload = claim.get("payload")
         if claim.get("busy"):
-            await taken.later(_AWAY_DELAY)
+            await taken.later(self._extend_interval)
         elif claim.get("gone") or not isinstance(payload, dict):
             await taken.ack()
         else:
@@ -199,10 +231,9 @@ class RequestRunner:
         log.info("request %s of %s, attempt %s", job.id, job.sender, attempt)
         end = await self._run(taken, job, claim)
         error = end.get("error") or {}
-        limited = Account(self._accounts, pool.account).limited_for(time.time()) if pool.account else 0.0
-        if error and (limited or (error["code"] in _NOT_BEGUN and not error.get("begun"))):
+        if error and (self._is_limited(pool) or (error["code"] in _NOT_BEGUN and not error.get("begun"))):
             await self._report(job, {"do": "release", "attempt": attempt})
-            await taken.later(min(limited or 1.0, _LONGEST_DELAY))
+            await taken.later(_RELEASE_DELAY)  # another account may be free
             return
         if end.get("lost"):
             raise HubUnreachable("the lease of a request could not be extended")
@@ -248,27 +279,32 @@ class RequestRunner:
                 task.cancel()
             await asyncio.gather(keeping, telling, return_exceptions=True)
         with contextlib.suppress(HostUnreachable, WaitTimeout, HubUnreachable):
-            while len(events.all) > events.sent and not stopped:
-                batch = events.batch(attempt)
-                await self._report(job, batch)
-                events.sent += len(batch["events"])
+            while events.waiting and not stopped:
+                await self._report(job, batch := events.batch(attempt))
+                events.confirm(batch)
+        if (size := len(dump_json(end))) > _MAX_END_BYTES:
+            text = f"the answer has {size} bytes, and the hub takes {_MAX_END_BYTES}"
+            too_large = RemudaError(text, hint="have the agent write it to a file on that host")
+            end = {"error": {**error_message(too_large), "begun": True}}
         return end
 
     async def _keep_lease(self, taken: Taken, stop: Callable[[str], None]) -> None:
-        extended = time.monotonic()
-        while time.monotonic() - extended < _SAFE:
-            await asyncio.sleep(_EXTEND_INTERVAL)
-            begun = time.monotonic()
-            with contextlib.suppress(HubUnreachable):
-                await self._connection().settle(taken.token, b"+WPI")
-                extended = begun
+        clock = asyncio.get_running_loop()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_SAFE * self._lease) as limit:
+                while True:
+                    await asyncio.sleep(self._extend_interval)
+                    begun = clock.time()
+                    with contextlib.suppress(HubUnreachable):
+                        await self._connection().settle(taken.token, b"+WPI")
+                        limit.reschedule(begun + _SAFE * self._lease)
         stop("lost")
 
     async def _tell(self, job: _Job, attempt: int, events: _Events, stop: Callable[[str], None]) -> None:
         """Send events as they come, and at least something now and then; the answer may be to stop."""
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_EXTEND_INTERVAL):
+                async with asyncio.timeout(self._extend_interval):
                     await events.came.wait()
             events.came.clear()
             batch = events.batch(attempt)
@@ -277,9 +313,7 @@ class RequestRunner:
             except (HostUnreachable, WaitTimeout, HubUnreachable):
                 await asyncio.sleep(_LOOK_INTERVAL)
                 continue
-            events.sent += len(batch["events"])
-            if len(events.all) > events.sent:
-                events.came.set()
+            events.confirm(batch)
             if answer.get("gone"):
                 stop("gone")
                 return
@@ -321,9 +355,11 @@ class RequestRunner:
         """Send what an earlier run of the boss, or of the sender's, has left."""
         while True:
             for path in sorted(self._results.glob("*.json")):
-                with contextlib.suppress(FileNotFoundError, BadJson, KeyError, TypeError):
+                try:
                     await self._deliver(_Job(*parse_object(read_regular(path))["job"]))
-            await asyncio.sleep(_AWAY_DELAY)
+                except (OSError, BadJson, KeyError, TypeError, RemudaError) as error:  # the others are sent
+                    log.warning("cannot send %s: %s", path, error)
+            await asyncio.sleep(self._extend_interval)
 
 
 def read_job(taken: Taken) -> _Job:

@@ -83,7 +83,8 @@ class Writer:
                 self._left, end = None, self._look_again(fd, there, line)
         finally:
             os.close(fd)
-        if self.synced != (before.st_dev, before.st_ino):
+        # An empty file is new, also if it has the inode number of one that was removed.
+        if not before.st_size or self.synced != (before.st_dev, before.st_ino):
             # The process that created the file, a foreign writer or one that was killed, may not have done
             # this.
             self._files.sync()

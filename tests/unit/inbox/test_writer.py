@@ -289,3 +289,25 @@ def test_has_writer_beside_those_who_open_it_ends_nobody(tmp_path: Path) -> None
             one.result(30)
     assert found <= {True, False}
     assert not has_writer(str(path))
+
+
+class CountedFiles(Files):
+    def __init__(self, inbox: str) -> None:
+        super().__init__(inbox)
+        self.syncs = 0
+
+    def sync(self) -> None:
+        self.syncs += 1
+        super().sync()
+
+
+def test_a_new_file_with_the_number_of_a_removed_one_is_synced_with_its_folder(tmp_path: Path) -> None:
+    files = CountedFiles(str(tmp_path / "inbox.jsonl"))
+    writer = Writer(files)
+    for _ in range(2):
+        writer.put(make_message("one").line)
+    before = files.syncs
+    os.truncate(files.inbox, 0)  # so it looks when the number is used again
+    writer.put(make_message("two").line)
+    assert files.syncs == before + 1
+    writer.close()
