@@ -16,7 +16,8 @@ from remuda.keeper.start import start_session
 from remuda.paths import SessionPaths
 from remuda.testing.real_cli import RealCli
 
-_PATIENCE = 60.0
+_PATIENCE = 150.0
+"""Seconds for a message. The first one waits for the start, which took opencode 45 s at load 20."""
 
 
 class KeptAgent:

@@ -73,6 +73,8 @@ class PromptProtocol(Protocol):
     """The key that confirms: a prompt in the composer, or the highlighted row of a dialog."""
     trust_settle: float
     """Seconds after the trust dialog appears until its highlighted row is reliable."""
+    keeps_unanswered: bool
+    """Whether a prompt without an answer stays in the conversation: the model sees it with the next one."""
 
     def check(self, prompt: str, *, command: bool, literal: bool) -> None:
         """Raise `InputError` for a prompt that cannot reach the agent unchanged."""

@@ -58,6 +58,8 @@ _CLOCK_INTERVAL = 30.0
 _CALL_TIMEOUT = 20.0
 _SEARCH_INTERVAL = 1.0
 _KNOWN_TURNS = 64
+_STAYS = {"in_conversation": True}
+"""The model sees the prompt again with the next one."""
 
 
 class Driver:
@@ -544,6 +546,8 @@ class Driver:
     async def _settle(self, leased: Leased, outcome: Outcome, *, unwanted: bool = False) -> None:
         if outcome.failure is Failure.RATE_LIMITED and outcome.retry_after is None:
             outcome = replace(outcome, retry_after=self._prompts.limited_for(outcome.text, time.time()))
+        if outcome.unanswered and self._prompts.keeps_unanswered:
+            outcome = replace(outcome, facts={**outcome.facts, **_STAYS})
         decision = (
             decide_once(outcome)
             if self._rules.once
@@ -652,7 +656,7 @@ def past_outcome(past: Past, leased: Leased, how: str) -> Outcome:
         return Outcome(End.INTERRUPTED, f"interrupted {who}")
     if past.stored and not past.submitted:
         text = f"{how}; the agent has the prompt and started no turn for it"
-        return Outcome(End.UNSUBMITTED, text, submitted=False)
+        return Outcome(End.UNSUBMITTED, text, submitted=False, facts=_STAYS)
     submitted = past.submitted or leased.submitted
     text = f"{how} before it was answered" if submitted else f"{how} before it was submitted"
     return Outcome(End.DIED, text, submitted=submitted)

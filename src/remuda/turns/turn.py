@@ -80,6 +80,11 @@ class Outcome:
     """Whether the agent is known to have taken the prompt."""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def unanswered(self) -> bool:
+        """Whether the agent took the prompt, and its turn ended without an answer."""
+        return self.submitted and self.end in (End.FAILED, End.INTERRUPTED, End.DIED, End.TIMEOUT)
+
 
 @dataclass(frozen=True, slots=True)
 class Fact:

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from remuda.errors import SpawnFailed
 from remuda.proctree import descendants
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli.codex import RealCodex
@@ -36,7 +37,7 @@ def test_server_killed_in_a_turn_runs_nothing_twice_and_goes_on(
     post.watcher.until_shows("the second")  # the terminal found the new server
 
 
-@pytest.mark.parametrize("policy", [pytest.param("deadletter", marks=pytest.mark.soak), "retry"])
+@pytest.mark.parametrize("policy", [pytest.param("deadletter", marks=pytest.mark.soak(only=True)), "retry"])
 def test_keeper_killed_in_a_turn_and_resumed_follows_the_policy(
     codex: RealCodex, start: Start, model: LoopbackModel, policy: str
 ) -> None:
@@ -70,3 +71,10 @@ def test_message_to_a_session_whose_terminal_was_killed_runs_after_resume(
     again = keep(start, codex, resume=True)  # a conversation without a turn is not kept by codex: a new one
     assert stages(again.ended(message)) == CHAIN
     assert prompts(model) == ["for later"]
+    # A conversation that is gone is not replaced without a word.
+    kill(again, "terminal")
+    assert again.kept.keeper.ended()
+    (rollout,) = codex.rollouts()
+    rollout.unlink()
+    with pytest.raises(SpawnFailed, match="codex has no conversation"):
+        keep(start, codex, resume=True)

@@ -100,3 +100,33 @@ def test_question_of_a_kept_session_is_left_to_its_terminal_and_its_conversation
         assert used > 0
     finally:
         boss.close()
+
+
+def test_copilot_by_its_command_is_in_the_queue_and_decided_over_http(
+    copilot: RealCopilot, home: Path, remuda: Commands
+) -> None:
+    boss = RunningBoss(home, ("remuda.boss.evidence.kept:Kept",))
+    boss.start()
+    remuda.env |= copilot.env
+
+    def asked() -> dict[str, Any]:
+        found = boss.client.get("approvals", state="open")["approvals"]
+        return found[0] if found else {}
+
+    try:
+        remuda.start("work", "--cwd", str(copilot.project), "--", "copilot")
+        assert remuda.json("show", "work")["agent"] == "copilot"
+        remuda("send", "work", shell("touch made"))
+        request = until(asked, "a request in the ledger")
+        assert (request["tool"], request["input"]["command"]) == ("bash", "touch made")
+        waiting = [(one["session"]["agent"], one["reason"]) for one in boss.waiting()]
+        assert waiting == [("copilot", "permission")]
+        path = f"/v1/approvals/{request['id']}/answer"
+        edited = boss.ask("POST", path, {"behavior": "allow", "updated_input": {"command": "id"}})
+        assert edited.status >= 400
+        assert "copilot cannot run an edited input" in edited.json["error"]["message"]
+        assert boss.ask("POST", path, {"behavior": "allow"}).status == 200
+        until((copilot.project / "made").exists, "what it was allowed to make")
+        until(lambda: [one["reason"] for one in boss.waiting()] == ["stopped"], "its answer in the queue")
+    finally:
+        boss.close()

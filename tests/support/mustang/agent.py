@@ -81,6 +81,7 @@ class SaddleTransport:
 class MustangPrompts:
     enter = b"\r"
     trust_settle = 0.0
+    keeps_unanswered = True
 
     def __init__(self, transport: SessionTransport) -> None:
         self.transport = transport

@@ -183,12 +183,26 @@ def test_prompt_that_the_agent_has_and_does_not_run_is_not_called_again(tmp_path
     found, _ = delivered(tmp_path, caller)
     assert (found.stage, step(found, "ended")["end"]) == ("dead", "unsubmitted")
     assert "started no turn" in found.reason
+    assert step(found, "ended")["in_conversation"] is True
     assert len(caller.calls) == 1
+
+
+@pytest.mark.parametrize(("keeps", "said"), [(True, True), (False, None)])
+def test_prompt_without_an_answer_that_stays_in_the_conversation_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, keeps: bool, said: bool | None
+) -> None:
+    """The model sees it again with the next prompt."""
+    monkeypatch.setattr(PROMPTS, "keeps_unanswered", keeps)
+    caller = Caller(ChannelLost("gone"), pasts=(Past(submitted=True, interrupted=True),))
+    found, _ = delivered(tmp_path, caller)
+    ended = step(found, "ended")
+    assert (found.stage, ended["end"], ended.get("in_conversation")) == ("dead", "interrupted", said)
 
 
 def test_refused_call_is_dead_where_it_is_tried_once(tmp_path: Path) -> None:
     found, _ = delivered(tmp_path, Caller(CallRefused("too many flies")), once=True)
     assert (found.stage, found.reason) == ("dead", "the agent refused the call: too many flies")
+    assert "in_conversation" not in step(found, "ended")
 
 
 # ── a turn that was called ──

@@ -57,6 +57,7 @@ class AcpTransport:
 class AcpPrompts:
     enter = b"\r"
     trust_settle = 0.0
+    keeps_unanswered = False  # not known
 
     def __init__(self) -> None:
         self.transport = AcpTransport()

@@ -32,6 +32,7 @@ class ClaudePrompts:
     # The dialog goes back to its first row once, 0.13 s after it was drawn. On a busy machine that may happen
     # after our key.
     trust_settle = 1.0
+    keeps_unanswered = False  # not known: it may put the prompt back into the composer
 
     def check(self, prompt: str, *, command: bool, literal: bool) -> None:
         prompts.check(prompt, command=command, literal=literal)

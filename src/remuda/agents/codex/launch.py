@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from remuda.agents.base import Companion, Launch, LaunchContext
-from remuda.errors import InvalidOptions
+from remuda.errors import InvalidOptions, SpawnFailed
 
 from .channel import SCHEME
 
@@ -101,6 +101,8 @@ def socket_path(context: LaunchContext) -> str:
 
 def companion(context: LaunchContext) -> Companion:
     words = read_words(context.argv)
+    if context.call is None:
+        resumed_thread(context)  # before anything is started
     shared = [word for one in words.options if _name(one[0]) in _SHARED for word in one]
     argv = [context.argv[0], "app-server", "--listen", SCHEME + socket_path(context), *shared]
     return Companion(argv, dict(context.env))
@@ -121,7 +123,19 @@ def launch(context: LaunchContext) -> Launch:
 
 
 def resumed_thread(context: LaunchContext) -> str | None:
-    """Return the conversation to resume; None for one without a turn, which codex does not keep."""
-    thread, path = context.conversation.get("session_id"), context.conversation.get("transcript_path")
-    is_kept = isinstance(path, str) and os.path.exists(path)
-    return thread if isinstance(thread, str) and is_kept else None
+    """Return the conversation to resume; None for one without a turn, which codex does not keep.
+
+    Raises `SpawnFailed` for one that had a turn and is gone.
+    """
+    known = context.conversation
+    thread, path = known.get("session_id"), known.get("transcript_path")
+    if not isinstance(thread, str):
+        return None
+    if isinstance(path, str) and os.path.exists(path):
+        return thread
+    if known.get("had_turn") == thread:
+        raise SpawnFailed(
+            f"codex has no conversation '{thread[:80]}'",
+            hint="its file was deleted or moved; start without --resume for a new one",
+        )
+    return None

@@ -55,6 +55,7 @@ class AppServerTransport:
 class CodexPrompts:
     enter = b"\r"
     trust_settle = 0.5
+    keeps_unanswered = True
 
     def __init__(self) -> None:
         self.transport = AppServerTransport()

@@ -130,6 +130,7 @@ class CopilotPrompts:
     transport = CopilotPaste()
     enter = ENTER
     trust_settle = 0.5
+    keeps_unanswered = True
 
     def check(self, prompt: str, *, command: bool, literal: bool) -> None:
         check_typed(prompt, command=command, literal=literal)

@@ -55,6 +55,7 @@ class OpencodeTransport:
 class OpencodePrompts:
     enter = b"\r"
     trust_settle = 0.0
+    keeps_unanswered = True
 
     def __init__(self) -> None:
         self.transport = OpencodeTransport()

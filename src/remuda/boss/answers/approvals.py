@@ -168,6 +168,8 @@ class Approvals:
             try:
                 await client.request("answer", within=KEEPER_TIMEOUT, id=ask_id, **_arguments(decision))
             except InvalidOptions:
+                if ask_id:
+                    raise  # the agent cannot take this decision, and the keeper says why
                 raise NotSafe(
                     f"session '{session.name}' takes decisions only in its terminal",
                     hint=f"go there with 'remuda attach {session.name}'",

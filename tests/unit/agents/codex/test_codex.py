@@ -20,7 +20,7 @@ from remuda.agents.codex.sources import CodexSources
 from remuda.agents.codex.warm import CodexWarm, thread_options
 from remuda.agents.conversation import EntryKind, MessageUsage, Tokens
 from remuda.agents.prompting import CallAddress, Choice, ComposerKind, Past
-from remuda.errors import InputError, InvalidOptions
+from remuda.errors import InputError, InvalidOptions, SpawnFailed
 from remuda.frozen import replaced
 from remuda.pool.options import PartialProfile, read_client
 
@@ -90,6 +90,12 @@ def test_resume_keeps_the_options_and_drops_the_first_prompt(tmp_path: Path) -> 
     rollout = tmp_path / "r.jsonl"
     known = {"session_id": "id1", "transcript_path": str(rollout)}
     assert "resume" not in launch(context("do it", conversation=known)).argv  # codex kept nothing
+    assert companion(replaced(context(conversation=known), call=None)).argv
+    had_turn = context(conversation={**known, "had_turn": "id1"})
+    for resume in (launch, companion):
+        with pytest.raises(SpawnFailed, match="codex has no conversation 'id1'"):
+            resume(had_turn if resume is launch else replaced(had_turn, call=None))
+    assert companion(had_turn).argv  # a server that is started again
     rollout.touch()
     argv = launch(context("-C", "/q", "do it", conversation=known)).argv
     assert argv == ["codex", "resume", "--remote", "unix:///s/s", "-C", "/q", "--", "id1"]
