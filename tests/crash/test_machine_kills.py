@@ -48,21 +48,27 @@ def serve_pool(machine: Machine) -> None:
     machine.remuda.begin("run", "SLOW 600")
 
 
-def kill_and_bring_back(machine: Machine, *, with_boss: bool, wanted: int) -> None:
+def kill_and_bring_back(machine: Machine, *, with_boss: bool, wanted: int) -> set[str]:
+    """Returns the messages that were in flight at the kill."""
     machine.cut()
+    cut_off = {message for name in NAMES if (message := machine.in_flight(name)) is not None}
     machine.boot()
     machine.remuda(*(("up", "--detach", "--port", "0") if with_boss else ("resume", "--all")))
     until(lambda: len(machine.running() & set(NAMES)) >= wanted, "the sessions")
+    return cut_off
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(120 + 20 * counts.MACHINE_KILLS)
 def test_killing_everything_with_messages_in_flight_loses_none_and_runs_none_twice(machine: Machine) -> None:
     chance, remuda = random.Random(SEED), machine.remuda
     for name in NAMES:
-        remuda.start(name, "--agent", "demo", "--restart", chance.choice(("on-crash", "always")))
+        more = ("--sleep-after", "0.1") if name == "c" else ()
+        remuda.start(name, "--agent", "demo", "--restart", chance.choice(("on-crash", "always")), *more)
         remuda("send", name, f"hello {name}", "--wait")
     begun = conversations(machine)
     sent: dict[str, tuple[str, str]] = {}
+    cut_off: set[str] = set()
     for number in range(counts.MACHINE_KILLS):
         if number % 2:
             serve_pool(machine)
@@ -73,13 +79,19 @@ def test_killing_everything_with_messages_in_flight_loses_none_and_runs_none_twi
         machine.reached(sent[chosen][0], chosen, chance.choice(STAGES))
         # Sometimes the power fails again before all are back.
         wanted = chance.choice((1, len(NAMES), len(NAMES)))
-        kill_and_bring_back(machine, with_boss=bool(number % 3), wanted=wanted)
-    kill_and_bring_back(machine, with_boss=True, wanted=len(NAMES))
+        cut_off |= kill_and_bring_back(machine, with_boss=bool(number % 3), wanted=wanted)
+    last = {machine.put(name, "SLOW 600"): name for name in NAMES}  # cut off for certain
+    for message, name in last.items():
+        machine.reached(name, message, "submitted")
+    sent |= {message: (name, "SLOW 600") for message, name in last.items()}
+    cut_off |= kill_and_bring_back(machine, with_boss=True, wanted=len(NAMES))
+    assert last.keys() <= cut_off
     ended = {message: machine.ended(name, message) for message, (name, _) in sent.items()}
     counted = {name: asked(machine, name) for name in NAMES}
     for message, (name, text) in sent.items():
         # An agent that was killed with a prompt may not have written it down.
         is_dead = ended[message].stage == "dead"
+        assert message in cut_off or not is_dead, ended[message]
         assert counted[name][text] == 1 or (is_dead and not counted[name][text]), ended[message]
     assert conversations(machine) == begun
     remuda("pool", "serve", "--demo", "--prewarm", "0", "--detach")

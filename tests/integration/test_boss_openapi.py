@@ -75,6 +75,7 @@ def filled(boss: RunningBoss) -> RunningBoss:
     return boss
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_schemathesis_finds_no_request_that_is_answered_otherwise_than_told(
     filled: RunningBoss, tmp_path: Path

@@ -119,6 +119,23 @@ def test_pause_holds_every_sender_over_kills_until_a_human_allows_more(bench: Be
     assert bench.item("work") is None
 
 
+def test_new_conversation_of_a_session_does_not_begin_its_budget_at_zero(bench: Bench) -> None:
+    bench.limit("output_tokens = 10", "step = 10")
+    post = bench.keep("work")
+    assert post.send("one").stage == "acked"
+    for text, used in (("two", 2 * OUTPUT), ("three", 3 * OUTPUT)):
+        assert post.send("/clear", command=True).stage == "acked"
+        assert post.send(text).stage == "acked"
+        assert bench.paused("work")["detail"]["input"]["used"] == f"{used} output tokens"
+        bench.remuda("approve", "work", "--yes")
+        until(lambda: bench.item("work") is None, "what was allowed")
+    post.kept.keeper.signal(signal.SIGTERM)
+    assert post.kept.keeper.ended()
+    fresh = bench.keep("work")  # another session of that name
+    assert fresh.send("four").stage == "acked"
+    until_equal(lambda: bench.row()["used"], float(OUTPUT), "its own count")
+
+
 def test_denied_budget_stays_paused_and_asks_no_second_time(bench: Bench) -> None:
     bench.limit("turns = 1", 'per = ["folder", "day"]')
     first = bench.keep("first")

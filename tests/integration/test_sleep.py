@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from remuda.errors import EXIT_CODES, NotSafe
+from remuda.inbox.stop_hook import Files, Lock
 from remuda.keeper.client import KeeperClient
 from remuda.keeper.record import SessionRecord
 from remuda.paths import connect_own
@@ -21,9 +24,18 @@ from support.attach import COLS, DETACH, ROWS, has_bar
 from support.attach import attach as attach_in
 from support.boss_whole import CommandedBoss
 from support.commands import Commands
-from support.delivery import LISTENING, Bench, answer, idle
+from support.delivery import LISTENING, Bench, answer, idle, in_flight
 from support.keeper import Kept, Process, Start, until, until_equal
-from support.messages import CHAIN, Post, phase, put_to_sleep, stages, step, why_awake
+from support.messages import (
+    CHAIN,
+    Post,
+    phase,
+    put_to_sleep,
+    put_to_sleep_by_command,
+    stages,
+    step,
+    why_awake,
+)
 from support.tmux import Pane, Tmux
 
 STUBBORN = """
@@ -148,24 +160,13 @@ def test_client_that_only_watches_does_not_wake_it(bench: Bench) -> None:
 def test_attach_wakes_it_and_shows_the_terminal(remuda: Commands, pane: Pane) -> None:
     remuda.start("work", "--agent", "demo")
     remuda("send", "work", "hello", "--wait")
-    sleep(remuda, "work")
+    put_to_sleep_by_command(remuda, "work")
     lines = attach_in(pane)
     assert has_bar(lines)
     pane.until(lambda lines: any("idle" in line for line in lines[-1:]))
     assert remuda.json("status", "work")["sleep"]["phase"] == "awake"
     pane.send(DETACH)
     pane.until(lambda lines: any("rc=0" in line for line in lines))
-
-
-def sleep(remuda: Commands, name: str) -> None:
-    """By the command, as soon as it may sleep."""
-
-    def look() -> bool:
-        with KeeperClient.connect(name, remuda.sessions) as client:
-            return not why_awake(client)
-
-    until(look, f"{name} asleep")
-    assert remuda("sleep", name).out == f"{name} is asleep\n"
 
 
 def test_permission_mode_and_size_are_as_they_were(bench: Bench) -> None:
@@ -232,6 +233,56 @@ def test_message_that_comes_while_it_falls_asleep_is_delivered(bench: Bench) -> 
     assert phase(post) == "falling"
     found = post.send("in between")
     assert stages(found) == CHAIN
+    assert bench.prompts(post) == ["hello", "in between"]
+
+
+def test_message_is_delivered_once_when_others_wake_the_session_at_the_same_moment(bench: Bench) -> None:
+    post = asleep(bench.start())
+    save_holds(holds_file(), [{"folder": str(bench.project), "reason": "the budget is used up"}])
+    message = post.put("later", max_attempts=1)
+    post.held("the budget is used up")
+    with Lock(Files(str(post.folder / "inbox.jsonl"))):  # the message cannot be leased
+        save_holds(holds_file(), [])
+        post.held("is being woken")
+        post.client.request("wake")
+        until_equal(lambda: phase(post), "awake", "the wake by others")
+    assert post.ended(message).stage == "acked"
+    assert bench.prompts(post) == ["hello", "later"]
+
+
+def test_message_that_is_cancelled_while_its_wake_fails_is_dropped(bench: Bench) -> None:
+    program = STUBBORN + LISTENING
+    bench._program.write_text(program)
+    post = idle(bench.start(kill_grace=1.5))
+    post.send("hello")
+    idle(post)
+    until_equal(lambda: why_awake(post.client), "", "sleep")
+    message = post.put("in between")
+    until(lambda: in_flight(post), "the lease")
+    assert phase(post) == "falling"
+    assert post.client.request("interrupt", id=message) == {"in_flight": True}
+    path = Path(post.client.describe()["conversation"]["transcript_path"])
+    aside = path.rename(path.with_suffix(".aside"))
+    assert post.ended(message).stage == "dropped"
+    aside.rename(path)
+    post.client.request("wake")
+    assert post.send("and now").stage == "acked"
+    assert bench.prompts(post) == ["hello", "and now"]
+
+
+def test_session_that_is_killed_while_a_message_wakes_it_keeps_the_message_untried(bench: Bench) -> None:
+    bench._program.write_text(STUBBORN + LISTENING)
+    post = idle(bench.start(kill_grace=600.0))
+    post.send("hello")
+    idle(post)
+    until_equal(lambda: why_awake(post.client), "", "sleep")
+    message = post.put("in between", max_attempts=1)
+    until(lambda: in_flight(post), "the lease")
+    post.client.request("kill", grace=0.0)
+    assert post.kept.keeper.ended()
+    bench._program.write_text(LISTENING)
+    post = bench.start(resume=True)
+    assert post.ended(message).stage == "acked"
     assert bench.prompts(post) == ["hello", "in between"]
 
 
@@ -328,13 +379,71 @@ def test_agent_that_dies_at_the_wake_is_tried_again_and_no_attempt_is_counted(be
     assert post.kept.keeper.alive
 
 
+def test_folder_that_is_gone_at_the_wake_is_named_and_the_message_waits_for_it(bench: Bench) -> None:
+    post = asleep(bench.start())
+    aside = bench.project.rename(bench.project.with_suffix(".aside"))
+    message = post.put("are you there?", max_attempts=1)
+    post.held(f"working folder {bench.project} does not exist")
+    assert post.client.describe()["state"] == "asleep"
+    aside.rename(bench.project)
+    assert post.ended(message).stage == "acked"
+    assert bench.prompts(post) == ["hello", "are you there?"]
+
+
+@pytest.mark.parametrize("limit", [0, 1500], ids=["nothing can be written", "small files can be written"])
+def test_disk_that_is_full_at_the_wake_keeps_the_message_until_there_is_space(
+    bench: Bench, limit: int
+) -> None:
+    post = asleep(bench.start())
+    post.kept.may_complain = True
+    other = idle(bench.start(name="other"))
+    size = resource.RLIMIT_FSIZE
+    resource.prlimit(post.kept.keeper_pid, size, (limit, resource.RLIM_INFINITY))
+    message = post.put("are you there?", max_attempts=1)
+    post.held("File too large")
+    assert post.client.describe()["state"] == "asleep"
+    assert program_pids(post) == []
+    assert stages(other.send("hello")) == CHAIN
+    resource.prlimit(post.kept.keeper_pid, size, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    found = post.ended(message)
+    assert (found.stage, step(found, "written")["woken"]) == ("acked", True), found
+    assert bench.prompts(post) == ["hello", "are you there?"]
+
+
+def test_wake_that_fails_at_any_descriptor_leaves_nothing_and_can_be_tried_again(bench: Bench) -> None:
+    post = asleep(bench.start())
+    post.kept.may_complain = True
+    keeper, files = post.kept.keeper_pid, resource.RLIMIT_NOFILE
+    used, limits = {int(one) for one in os.listdir(f"/proc/{keeper}/fd")}, resource.prlimit(keeper, files)
+    failed, first_free = 0, min({*range(1000)} - used)
+
+    def is_over() -> bool:
+        sleep = post.client.describe()["sleep"]
+        return bool(sleep["wake_tries"] > failed or sleep["phase"] == "awake")
+
+    for most in range(first_free, first_free + 60):
+        resource.prlimit(keeper, files, (most, limits[1]))
+        post.client.request("wake")
+        until(is_over, "the end of the wake")
+        if phase(post) == "awake":
+            break
+        failed += 1
+        assert program_pids(post) == []
+        until_equal(post.kept.descriptor_count, len(used), "descriptors that are closed")
+        until(lambda: not post.kept.paths.scratch.exists(), "a folder that is removed")
+    resource.prlimit(keeper, files, limits)
+    assert failed > 1
+    assert post.send("are you there?").stage == "acked"
+    assert bench.prompts(post) == ["hello", "are you there?"]
+
+
 # ── the end, and other programs ──
 
 
 def test_session_that_is_asleep_can_be_killed(remuda: Commands) -> None:
     remuda.start("work", "--agent", "demo", "--restart", "on-crash")
     remuda("send", "work", "hello", "--wait")
-    sleep(remuda, "work")
+    put_to_sleep_by_command(remuda, "work")
     keeper = remuda.keeper("work")
     assert "work ended" in remuda("kill", "work").out
     assert keeper.ended()
@@ -348,7 +457,7 @@ def test_session_that_is_asleep_can_be_killed(remuda: Commands) -> None:
 def test_killed_keeper_of_a_session_that_is_asleep_comes_back_with_its_conversation(remuda: Commands) -> None:
     remuda.start("work", "--agent", "demo", "--restart", "on-crash", "--sleep-after", "1h")
     remuda("send", "work", "hello", "--wait")
-    sleep(remuda, "work")
+    put_to_sleep_by_command(remuda, "work")
     before = remuda.json("status", "work")["conversation"]["session_id"]
     remuda.kill_keeper("work")
     (listed,) = remuda.json("ls", "--all")
@@ -364,7 +473,7 @@ def test_commands_show_who_sleeps_and_who_must_not(remuda: Commands) -> None:
     said = remuda.refused("sleep", "work", code=EXIT_CODES["REFUSED"])
     assert said.startswith("session 'work' stays awake: ")
     remuda("send", "work", "hello", "--wait")
-    sleep(remuda, "work")
+    put_to_sleep_by_command(remuda, "work")
     (listed,) = remuda.json("ls")
     assert (listed["state"], listed["alive"]) == ("asleep", True)
     shown = remuda("show", "work").out
@@ -408,13 +517,13 @@ def test_boss_lists_it_as_asleep_and_a_failed_wake_is_in_the_queue(
         return next((one for one in boss.waiting() if one["session"]["name"] == "work"), {})
 
     until(lambda: item().get("reason") == "stopped", "work in the queue")
-    sleep(remuda, "work")
+    put_to_sleep_by_command(remuda, "work")
     until(lambda: item()["session"]["agent_state"] == "asleep", "asleep in the queue")
     assert (item()["reason"], item()["message"]) == ("stopped", "REPLY#1 to: hello")
     remuda("wake", "work")
     until(lambda: item()["session"]["agent_state"] == "idle", "idle in the queue")
     assert item()["reason"] == "stopped"  # no one has answered it
-    sleep(remuda, "work")
+    put_to_sleep_by_command(remuda, "work")
     path = Path(remuda.json("status", "work")["conversation"]["transcript_path"])
     path.unlink()
     said = remuda("wake", "work", code=EXIT_CODES["FAILED"]).err

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
+from support import counts
+from support.commands import Commands
 from support.keeper import Process, Start, until, until_equal
-from support.messages import CHAIN, Post, phase, put_to_sleep, stages, step, why_awake
+from support.messages import (
+    CHAIN,
+    Post,
+    phase,
+    prompts,
+    put_to_sleep,
+    put_to_sleep_by_command,
+    stages,
+    step,
+    why_awake,
+)
 from support.real_sessions import keep, tool
+from support.sleep_kills import SleepKills
 
 pytestmark = pytest.mark.real
 
@@ -69,6 +85,74 @@ def test_permission_mode_that_a_human_chose_is_there_after_the_wake(
     assert post.client.request("cleanliness")["permission_mode"] == "plan"
 
 
+def test_settings_folders_servers_and_worktree_are_as_they_were_after_a_wake(
+    remuda: Commands, cli: RealCli, model: LoopbackModel, tmp_path: Path
+) -> None:
+    for words in ("init -q", "-c user.name=n -c user.email=e commit -q --allow-empty -m begin"):
+        subprocess.run(["git", *words.split()], cwd=cli.project, check=True)
+    remuda.env |= {**cli.env, "REMUDA_HOME": str(remuda.home)}
+    config = Path(remuda.env["HOME"]) / ".config" / "remuda"
+    config.mkdir(parents=True, exist_ok=True)
+    config.joinpath("remuda.toml").write_text("worktree_setup = 'echo ready >> ready'")
+    server = {"command": sys.executable, "args": [str(Path(__file__).with_name("mcp_server.py"))]}
+    flags = (
+        *("--settings", json.dumps({"env": {"FROM_SETTINGS": "swordfish"}}), "--allowedTools", "Bash"),
+        *("--add-dir", str(tmp_path), "--mcp-config", json.dumps({"mcpServers": {"own": server}})),
+    )
+    where = ("--worktree", "--trust", "--detach", "--cwd", str(cli.project))
+    remuda("start", "w", *where, "--", *cli.argv(*flags))
+    remuda("send", "w", "the first", "--wait")
+    put_to_sleep_by_command(remuda, "w")
+    done = remuda("send", "w", "RUNBASH echo $FROM_SETTINGS; wc -l < ready", "--wait")
+    tree = remuda.json("show", "w")["cwd"]
+    assert done.out.split()[-2:] == ["swordfish", "1"]  # the set-up command did not run again
+    request = json.dumps(model.main_requests[-1].body)
+    for known in ("the first", "mcp__own__t", str(tmp_path), tree):
+        assert known in request, known
+    remuda("kill", "w")
+
+
+def allow_for_the_conversation(post: Post) -> None:
+    (asked,) = until(lambda: post.client.request("asks")["asks"], "the request")
+    post.client.request("answer", id=asked["id"], behavior="allow", always=True)
+
+
+def test_what_was_allowed_for_the_conversation_is_allowed_after_two_wakes_and_nothing_else(
+    cli: RealCli, start: Start, tmp_path: Path
+) -> None:
+    post = Post(keep(start, cli, asks=True))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("swordfish")
+    asking = ("RUNBASH touch made", tool("Read", file_path=str(elsewhere)))
+    for prompt in asking:
+        message = post.put(prompt)
+        allow_for_the_conversation(post)
+        assert post.ended(message).stage == "acked"
+    for _ in range(2):
+        (cli.project / "made").unlink()
+        put_to_sleep(post)
+        for prompt in asking:
+            assert post.send(prompt).stage == "acked"
+        assert (cli.project / "made").exists()
+    message = post.put("RUNBASH chmod 600 made")
+    (asked,) = until(lambda: post.client.request("asks")["asks"], "the request")
+    post.client.request("answer", id=asked["id"], behavior="deny")
+    assert post.ended(message).stage == "acked"
+
+
+def test_what_was_allowed_in_the_dialog_of_the_terminal_keeps_it_awake(
+    cli: RealCli, start: Start, tmp_path: Path
+) -> None:
+    post = Post(keep(start, cli))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("swordfish")
+    message = post.put(tool("Read", file_path=str(elsewhere)))
+    post.watcher.until_shows("Do you want to")
+    post.watcher.press(b"2")
+    assert post.ended(message).stage == "acked"
+    until(lambda: "allowed on the terminal" in why_awake(post.client), "the reason")
+
+
 def test_shell_in_the_background_keeps_it_awake_until_it_has_ended(cli: RealCli, start: Start) -> None:
     post = Post(keep(start, cli, "--allowedTools", "Bash"))
     fifo = cli.project / "go"
@@ -79,6 +163,18 @@ def test_shell_in_the_background_keeps_it_awake_until_it_has_ended(cli: RealCli,
     until(fifo.exists, "the shell")
     fifo.write_text("done\n")
     put_to_sleep(post)
+
+
+if counts.SOAK:
+
+    @pytest.mark.soak
+    @pytest.mark.timeout(120 + 60 * counts.REAL_SLEEP_KILLS)
+    def test_kills_around_sleep_and_wake_lose_no_message_and_run_none_twice(
+        cli: RealCli, start: Start, model: LoopbackModel
+    ) -> None:
+        kills = SleepKills(lambda resume: Post(keep(start, cli, resume=resume)))
+        kills.rage(counts.REAL_SLEEP_KILLS)
+        kills.judge(prompts(model).count)
 
 
 def test_model_that_was_changed_by_a_command_keeps_it_awake(cli: RealCli, start: Start) -> None:

@@ -63,6 +63,10 @@ MACHINE_KILLS: Final = 50 if SOAK else 3
 """Kills of all processes of a machine with six messages in flight, on the scripted agent."""
 REAL_MACHINE_KILLS: Final = 5 if SOAK else 1
 """The same on the real CLI."""
+SLEEP_KILLS: Final = 50 if SOAK else 4
+"""Kills of a keeper or its agent while the session falls asleep, sleeps and wakes, on the scripted agent."""
+REAL_SLEEP_KILLS: Final = 12 if SOAK else 0
+"""The same on the real CLI."""
 FLOOD: Final = 2_000 if SOAK else 600
 """Connections that another user holds to a server of ours, and opens again when they are dropped."""
 HALF_FRAMES: Final = 2_000 if SOAK else 300

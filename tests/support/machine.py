@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -89,6 +90,11 @@ class Machine:
 
     def reached(self, name: str, message: str, stage: str) -> None:
         until(lambda: stage in stages(self.receipt(name, message)), f"{message} {stage}")
+
+    def in_flight(self, name: str) -> str | None:
+        """The message that was handed out and has not ended, by the files of a machine without power."""
+        lease = self.remuda.sessions / f"{name}.inbox" / ".inbox-lease.json"
+        return str(json.loads(lease.read_text())["id"]) if lease.exists() else None
 
     def ended(self, name: str, message: str) -> Trace:
         """The receipt of a message, when it has ended: once, and for a reason that is allowed here."""

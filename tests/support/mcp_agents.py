@@ -27,7 +27,12 @@ class Agent:
         self.tools = AgentTools(lambda: caller)
 
     def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        return asyncio.run(self.tools.call(tool, arguments))
+        async def call() -> dict[str, Any]:
+            result = await self.tools.call(tool, arguments)
+            await asyncio.sleep(0)  # a connection that was closed ends in the loop's next round
+            return result
+
+        return asyncio.run(call())
 
     def refused(self, tool: str, **arguments: Any) -> RemudaError:
         with pytest.raises(RemudaError) as caught:

@@ -13,6 +13,7 @@ from remuda.inbox.journal import Inbox
 from remuda.inbox.receipts import FINAL, Trace, follow, trace
 from remuda.keeper.client import KeeperClient
 from remuda.testing.loopback_model import LoopbackModel, Request
+from support.commands import Commands
 from support.keeper import Kept, until, until_equal
 from support.watcher import PATIENCE, Watcher
 
@@ -107,6 +108,17 @@ def put_to_sleep(post: Post) -> Post:
     until_equal(lambda: why_awake(post.client), "", "sleep")
     until_equal(lambda: phase(post), "asleep", "sleep")
     return post
+
+
+def put_to_sleep_by_command(remuda: Commands, name: str) -> None:
+    """As soon as it may sleep."""
+
+    def look() -> bool:
+        with KeeperClient.connect(name, remuda.sessions) as client:
+            return not why_awake(client)
+
+    until(look, f"{name} asleep")
+    assert remuda("sleep", name).out == f"{name} is asleep\n"
 
 
 RECAP = "The user stepped away and is coming back."

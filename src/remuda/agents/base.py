@@ -58,6 +58,8 @@ class LaunchContext:
     """Whether nothing waits for a report of its start: its process and its conversation are known."""
     permission_mode: str = ""
     """The mode to go on in, in the agent's own words; empty for that of the arguments and settings."""
+    permissions: Sequence[Mapping[str, Any]] = ()
+    """What was allowed for this conversation, in the agent's own words."""
     prompt: str | None = None
     """The first prompt, to pass as an argument."""
     limits_turns: bool = False
@@ -217,6 +219,9 @@ class Resumption(Protocol):
     """What a new process of an agent would bring back of the one that runs, whose reports it takes."""
 
     def take(self, report: Report) -> None: ...
+
+    def decided(self, request: PermissionRequest, answer: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """Take the answer to a permission request. Return what it allows for the conversation."""
 
     def losses(self, lines: Sequence[str]) -> list[str]:
         """Return what would be lost, in words; empty if nothing would. `lines` is the screen."""

@@ -82,6 +82,8 @@ class LiveSession:
     label: str
     reports: bool
     """Whether its agent reports what it uses."""
+    earlier: tuple[str, ...] = ()
+    """The conversations that its kept session had before, oldest first: `/clear` begins a new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,20 +166,23 @@ def _accounts(
         for row in rows:
             parts.setdefault((None, row.folder), [])
     for (session_id, folder), own in parts.items():
+        conversations = () if session_id is None else (*own[0].earlier, session_id)
         # With the amount: what was allowed ends when that is edited.
         amount = f"{limit.measure}={limit.most}"
-        names = (amount, session_id and f"session={session_id}", by_folder and f"folder={folder}")
+        first = conversations and f"session={conversations[0]}"
+        names = (amount, first, by_folder and f"folder={folder}")
         key = "|".join([limit.name, *(one for one in names if one), *([f"day={day}"] if daily else [])])
         mine = [
             row
             for row in rows
-            if (session_id is None or row.session_id == session_id)
+            if (session_id is None or row.session_id in conversations)
             and (not by_folder or row.folder == folder)
         ]
         seconds = [
             value
             for (of, _), value in worked.items()
-            if (session_id is None or of == session_id) and (not by_folder or usage.folders.get(of) == folder)
+            if (session_id is None or of in conversations)
+            and (not by_folder or usage.folders.get(of) == folder)
         ]
         used, partial = _used(limit, mine, seconds, prices)
         # What reports nothing is unknown. What reports and has done nothing yet is zero.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,13 +73,14 @@ def begin(
     prompt: str | None = None,
     conversation: Mapping[str, Any] | None = None,
     permission_mode: str | None = None,
+    permissions: Sequence[Mapping[str, Any]] = (),
     *,
     is_known: bool = False,
 ) -> StartedProgram:
     """Start the program. Raises the reason if it cannot run, `NotSafe` if a self-test found it unsafe.
 
-    `permission_mode`: its session was asleep, and it goes on in that mode. `is_known`: its start need not be
-    reported.
+    `permission_mode`: its session was asleep, and it goes on in that mode, with those `permissions`.
+    `is_known`: its start need not be reported.
     """
     agent = find_agent(spec.agent)
     listener, token = None, os.urandom(24).hex()
@@ -101,6 +102,7 @@ def begin(
         conversation=conversation or {},
         woken=permission_mode is not None,
         permission_mode=permission_mode or "",
+        permissions=permissions,
         is_known=is_known,
         limits_turns=bool(spec.max_turns),
         asks=spec.asks,

@@ -14,7 +14,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +101,8 @@ class Keeper:
         """Whether the agent is the program that was started, and not a child of a wrapper."""
         self._permission_mode = ""
         """The mode that the agent was in when it fell asleep."""
+        self._permissions: list[Mapping[str, Any]] = []
+        """What was allowed for its conversation, in the agent's own words."""
         self._record = SessionRecord(
             name=spec.name,
             agent=spec.agent,
@@ -261,8 +263,15 @@ class Keeper:
         if self._link is not None:
             self._asks = Asks(self._call_decision, session.tell_whole, time.time)
         elif self._channel is not None:
-            self._asks = Asks(self._channel.decide, session.tell_whole, time.time)
+            self._asks = Asks(self._hook_decision, session.tell_whole, time.time)
             self._observation.report_listeners.append(self._asks.take)
+
+    def _hook_decision(self, request: PermissionRequest, decision: PermissionDecision) -> dict[str, Any]:
+        assert self._channel is not None
+        answer = self._channel.decide(request, decision)
+        if self._resumption is not None:
+            self._permissions += self._resumption.decided(request, answer)
+        return answer
 
     def _call_decision(self, request: PermissionRequest, decision: PermissionDecision) -> CallDecision:
         """Return a decision for a call. Raises `InvalidOptions` for one that the agent cannot take."""
@@ -558,7 +567,7 @@ class Keeper:
         # Without a prompt, its report says that it is ready.
         is_known = self._is_program and prompt is not None
         conversation, mode = self._record.conversation, self._permission_mode
-        begun = begin(spec, self._paths, prompt, conversation, mode, is_known=is_known)
+        begun = begin(spec, self._paths, prompt, conversation, mode, self._permissions, is_known=is_known)
         log.info("started pid %d: %s", begun.pty.pid, shlex.join(begun.launch.argv))
         self._begun, self._was_woken = begun, True
         try:

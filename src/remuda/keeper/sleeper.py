@@ -167,8 +167,10 @@ class Sleeper:
                 wanted = self._loop.create_task(self._wanted.wait())
                 await asyncio.wait([wanted, ending], return_when=asyncio.FIRST_COMPLETED)
                 wanted.cancel()
-                if self._wanted.is_set() and not session.end_asked.is_set() and self._begin():
-                    return True
+                if self._wanted.is_set() and not session.end_asked.is_set():
+                    if self._begin():
+                        return True
+                    await self._program.forget_program()  # as far as it was made
             return False
         finally:
             ending.cancel()
@@ -181,14 +183,15 @@ class Sleeper:
         if self._phase in (Phase.FALLING, Phase.ASLEEP):
             self._wanted.set()
 
-    async def wake(self, prompt: str | None = None) -> None:
+    async def wake(self, prompt: str | None = None) -> bool:
         if self._phase not in (Phase.FALLING, Phase.ASLEEP):
-            return
+            return False
         done: asyncio.Future[None] = self._loop.create_future()
         self._waiting.append(done)
         self._prompt = prompt
         self.rouse()
         await done
+        return True
 
     def _begin(self) -> bool:
         session, prompt = self._session, self._prompt

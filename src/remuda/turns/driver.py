@@ -89,6 +89,8 @@ class Driver:
         self._waker = waker
         self._woken = False
         """Whether the session was woken for the next message."""
+        self._waking = False
+        """Whether no agent runs that could get the message in flight."""
         assert (self._paste is None) is (caller is not None)
         self._approach = Approach(terminal, prompts, account, rules, self._wait, caller, holds)
         self._unheard: list[AgentEvent] | None = None
@@ -420,15 +422,25 @@ class Driver:
         )
         if found is not None:
             self._follow(found[0], found[1], as_argument=True)  # before its first report
+        why = "others woke the session first"
+        flight, self._waking = self._in_flight, True
         try:
-            await waker.wake(None if found is None else found[2])
+            is_woken = await waker.wake(None if found is None else found[2])
         except RemudaError as error:
+            is_woken, why = False, f"the session could not be woken: {error}"
+        self._waking = False
+        if is_woken:
+            self._woken = found is None
+        elif flight is not None:
             self._in_flight = None
-            if found is not None:
-                why = f"the session could not be woken: {error}"
-                await self._do(self._consumer.put_back, found[0], why)
-            return
-        self._woken = found is None
+            await self._put_back(flight, why)
+
+    async def _put_back(self, flight: InFlight, why: str) -> None:
+        """Undo the lease of a message that no agent got."""
+        if flight.unwanted or flight.leased.id in self._unwanted:
+            await self._settle(flight.leased, Outcome(End.CANCELLED, UNWANTED, submitted=False))
+        else:
+            await self._do(self._consumer.put_back, flight.leased, why)
 
     async def _hand_over(self, leased: Leased) -> None:
         if leased.id in self._unwanted:
@@ -633,6 +645,9 @@ class Driver:
         self._thread.shutdown(wait=False)
 
     async def _decide_now(self, flight: InFlight | None, how: str) -> None:
+        if self._waking and flight is not None:
+            await self._put_back(flight, f"{how} before it was woken")
+            return
         outcome = None if flight is None else flight.heard_all()
         if flight is not None and outcome is not None:
             await self._settle(flight.leased, outcome, unwanted=flight.unwanted)

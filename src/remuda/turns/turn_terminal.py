@@ -39,10 +39,11 @@ class Waker(Protocol):
     def takes_argument(self) -> bool:
         """Whether the agent can be started with a prompt."""
 
-    async def wake(self, prompt: str | None = None) -> None:
+    async def wake(self, prompt: str | None = None) -> bool:
         """Start the agent with its conversation, and with `prompt` as an argument.
 
-        Returns when its process runs. Raises why it cannot run: then nothing has got the prompt.
+        Returns when its process runs: False if others woke it first. Then, and if it raises why the agent
+        cannot run, nothing has got the prompt.
         """
 
 

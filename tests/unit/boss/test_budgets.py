@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -73,6 +74,18 @@ def test_accounts_what_is_not_known_is_never_over_and_is_named() -> None:
     (found_cost,) = accounts(cost, [live("a")], CountedUsage(today=rows))
     assert found_cost.used == pytest.approx(0.200009, abs=1e-3)
     assert (found_cost.unknown, found_cost.is_over) == (("the cost of some messages",), True)
+
+
+def test_accounts_of_a_session_count_the_conversations_before_a_clear_and_keep_what_was_allowed() -> None:
+    limit = BudgetLimit("l", "output_tokens", 15.0, ("session",), step=10.0)
+    before = live("a")
+    after = replace(live("b"), name="a", earlier=(before.id,))
+    usage = CountedUsage([row("id-a"), row("id-b"), row("id-c")])
+    (first,) = accounts(limit, [before], usage)
+    (second,) = accounts(limit, [after], usage)
+    assert (first.used, second.used, second.is_over, second.session_id) == (10, 20, True, "id-b")
+    (allowed,) = accounts(limit, [after], usage, {first.key: 25.0})
+    assert (allowed.allowed, allowed.is_over) == (25, False)
 
 
 def test_accounts_per_folder_and_day_add_up_and_a_raise_counts_for_its_own_key() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from remuda.errors import InvalidOptions
-from remuda.untrusted import as_object, parse_json
+from remuda.untrusted import as_object, as_objects, parse_json
 
 from .files import find_transcript, has_messages, read_settings, user_settings
 from .flags import split_arguments, without_flags, without_prompt
@@ -67,6 +67,7 @@ def prepare(context: LaunchContext, program_words: int = 1) -> Launch:
     program, arguments = _split(context.argv, program_words)
     settings, arguments = take_settings(arguments, context.cwd)
     overlay = context.scratch / "settings.json"
+    written = _with_hooks(_with_permissions(settings, context), context)
     added = ["--settings", str(overlay)]
     if context.permission_mode:
         arguments = without_flags(arguments, ("--permission-mode",))
@@ -81,7 +82,7 @@ def prepare(context: LaunchContext, program_words: int = 1) -> Launch:
     return Launch(
         argv=[*program, *added, *arguments, *([] if context.prompt is None else ["--", context.prompt])],
         env=_without_questions(context) if context.woken else clean_environment(context.env),
-        files={overlay: json.dumps(_with_hooks(settings, context), indent=1).encode()},
+        files={overlay: json.dumps(written, indent=1).encode()},
         degraded=_without_hooks(arguments, settings, context),
     )
 
@@ -156,6 +157,34 @@ def _permission_mode_chosen(
         return True
     sources = [settings, *user_settings(context.env, context.cwd)]
     return any(as_object(source.get("permissions")).get("defaultMode") for source in sources)
+
+
+def _with_permissions(settings: Mapping[str, Any], context: LaunchContext) -> Mapping[str, Any]:
+    """Add what was allowed for the conversation while an earlier process had it."""
+    allowed = [
+        _rule(rule)
+        for update in context.permissions
+        if update.get("behavior") == "allow"
+        for rule in as_objects(update.get("rules"))
+    ]
+    folders = [one for update in context.permissions for one in _listed(update.get("directories"))]
+    known = as_object(settings.get("permissions"))
+    added = {
+        key: [*_listed(known.get(key)), *more]
+        for key, more in (("allow", allowed), ("additionalDirectories", folders))
+        if more
+    }
+    return {**settings, "permissions": {**known, **added}} if added else settings
+
+
+def _listed(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _rule(rule: Mapping[str, Any]) -> str:
+    """Return a rule as settings have it: `Bash(make test)`."""
+    tool, content = str(rule.get("toolName")), rule.get("ruleContent")
+    return f"{tool}({content})" if content else tool
 
 
 # ── hooks ──

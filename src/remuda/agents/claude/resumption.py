@@ -1,7 +1,9 @@
 """What `claude --resume` brings back of a process that has ended, and what it does not. Pure but for `check`.
 
-Facts (2.1.325): the conversation comes back with its id. The permission mode is passed as an argument. Work
-in the background ends with the process, and so do scheduled prompts.
+Facts (2.1.325): the conversation comes back with its id. The permission mode is passed as an argument, and
+what a client allowed for the conversation in our settings file. Work in the background ends with the process,
+and so do scheduled prompts. The terminal's dialog also offers to allow something for the conversation. What
+was chosen there is not reported: only that the tool ran.
 """
 
 from __future__ import annotations
@@ -10,9 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from remuda.agents.events import CommandRun, Report, StatusReported, TurnStopped
+from remuda.agents.events import CommandRun, Report, StatusReported, ToolFinished, TurnStopped
+from remuda.agents.permission import PermissionRequest, PermissionTracker
 from remuda.agents.state import Source
 from remuda.errors import NotSafe
+from remuda.untrusted import as_object, as_objects
 
 from .files import find_transcript, has_messages
 from .hooks import IN_BACKGROUND
@@ -20,7 +24,10 @@ from .launch import own_arguments, wants_bypass
 from .screen import read_mode
 
 # Commands that change the process and not a file: a new process would not know of it.
-_LASTING_COMMANDS = ("add-dir", "advisor", "effort", "fast", "goal", "loop", "model", "sandbox")
+_LASTING_COMMANDS = frozenset(
+    {"add-dir", "advisor", "allowed-tools", "effort", "fast", "goal", "ide", "loop", "model", "permissions"}
+    | {"rc", "remote-control", "sandbox"}
+)
 _BYPASS = "bypassPermissions"
 
 
@@ -35,11 +42,17 @@ class ClaudeResumption:
         self._background: list[str] = []
         self._has_shell = False
         self._hooked = False
+        self._cwd = cwd
+        self._tracker = PermissionTracker()
+        self._undecided: dict[str, str] = {}
+        """Requests that offer to allow something for the conversation: the tool, by its call."""
 
     # ── what it did ──
 
     def take(self, report: Report) -> None:
         self._hooked |= report.source is Source.HOOK
+        if report.source is Source.HOOK:
+            self._take_permissions(report)
         for reason in report.carry_over:
             if reason in IN_BACKGROUND:
                 self._background = [reason]  # until the next stop says what still runs
@@ -61,6 +74,38 @@ class ClaudeResumption:
                 self._has_shell = status == "shell"
             case CommandRun(name=name) if name in _LASTING_COMMANDS:
                 self._note(f"what /{name} changed")
+
+    def _take_permissions(self, report: Report) -> None:
+        asked = self._tracker.take(report)
+        if isinstance(asked, PermissionRequest) and any(map(self._is_for_conversation, asked.suggestions)):
+            self._undecided[asked.tool_use_id or ""] = asked.tool
+        for event in report.events:
+            if isinstance(event, ToolFinished) and (tool := self._undecided.pop(event.id, None)):
+                if not event.denied:
+                    self._note(f"what was allowed on the terminal, perhaps for this conversation ({tool})")
+            elif isinstance(event, TurnStopped):
+                self._undecided.clear()
+
+    def _is_for_conversation(self, offered: Mapping[str, Any]) -> bool:
+        """Return whether the dialog offers what ends with the process. A mode is read from the screen."""
+        if offered.get("destination") != "session" or offered.get("type") == "setMode":
+            return False
+        folders = offered.get("directories")
+        return not isinstance(folders, list) or any(
+            not Path(str(one)).is_relative_to(self._cwd) for one in folders
+        )
+
+    def decided(self, request: PermissionRequest, answer: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        self._undecided.pop(request.tool_use_id or "", None)
+        decision = as_object(as_object(answer.get("hookSpecificOutput")).get("decision"))
+        allowed = [
+            one for one in as_objects(decision.get("updatedPermissions")) if one.get("type") != "setMode"
+        ]
+        rules = [str(rule.get("ruleContent")) for one in allowed for rule in as_objects(one.get("rules"))]
+        if any(character in rule for rule in rules for character in "()\\"):
+            # How these are written in a settings file has not been tried.
+            self._note(f"what was allowed for this conversation ({request.tool})")
+        return allowed
 
     def _note(self, reason: str) -> None:
         if reason not in self._lasting:

@@ -20,10 +20,11 @@ from remuda.agents.state import WORKING
 from remuda.config import load_own_config
 from remuda.errors import InvalidOptions, RemudaError
 from remuda.keeper.aclient import AsyncKeeperClient
-from remuda.paths import config_home, sessions_folder
+from remuda.keeper.record import SessionRecord
+from remuda.paths import SessionPaths, config_home, sessions_folder
 from remuda.tasks import TaskSet
 from remuda.turns.holds import holds_file, load_holds, save_holds
-from remuda.untrusted import dump_json, parse_object
+from remuda.untrusted import dump_json, finite, parse_object
 
 from ..attention.display import label
 from ..attention.model import Approval, Event, EventKind, Item, Reason, Session, Source, digest
@@ -56,6 +57,8 @@ _SHARE = 10
 """Seconds between two looks, at least, and as a multiple of what a look takes."""
 _KEEPER_TIMEOUT = 10.0
 _KEPT_DAYS = 92
+_CLOCKS_DIFFER = 1.0
+"""Seconds. A session may be seen a moment before its keeper has noted its start."""
 
 
 def budget_file(folder: BossFolder, environ: Mapping[str, str]) -> Path:
@@ -220,8 +223,15 @@ class Spending:
         now = self._service.clock()
         rows, today, prices = await asyncio.to_thread(self._read_usage, now)
         usage = CountedUsage(rows, today, self._worked, self._folders)
-        live = [_as_live(one) for one in self._live()]
+        live = await asyncio.to_thread(self._find_live)
         return find_accounts(self._limits, live, usage, self._raised, prices, now), prices
+
+    def _find_live(self) -> list[LiveSession]:
+        named: dict[str, list[Session]] = {}
+        for one in self._service.sessions():
+            if one.name is not None:
+                named.setdefault(one.name, []).append(one)
+        return [_as_live(one, named.get(one.name or "", [])) for one in self._live()]
 
     def _read_usage(self, now: float) -> tuple[list[Any], list[Any], Prices]:
         figures = self._service.store.figures
@@ -327,11 +337,24 @@ def _holds(account: LimitAccount) -> bool:
     return account.is_over and account.limit.action is not BudgetAction.WARN
 
 
-def _as_live(session: Session) -> LiveSession:
+def _earlier(session: Session, named: list[Session]) -> tuple[str, ...]:
+    """Return the earlier conversations in this run of a kept session. `named`: all of that name."""
+    if len(named) < 2 or session.name is None:
+        return ()
+    record = SessionRecord.load(SessionPaths(sessions_folder(), session.name).record)
+    if record is None:
+        return ()
+    since = finite(record.started_at) - _CLOCKS_DIFFER
+    found = (one for one in named if one.id != session.id and not one.id.startswith("kept:"))
+    return tuple(one.id for one in sorted(found, key=lambda one: one.first_seen) if one.first_seen >= since)
+
+
+def _as_live(session: Session, named: list[Session]) -> LiveSession:
     folder = session.repo or session.cwd
     sources = find_sources(session.agent)
     reports = sources is not None and sources.conversations is not None
-    return LiveSession(session.id, session.name, folder, label(session.name, folder, session.id), reports)
+    shown = label(session.name, folder, session.id)
+    return LiveSession(session.id, session.name, folder, shown, reports, _earlier(session, named))
 
 
 def _facts(hold: BudgetHold, currency: str) -> dict[str, Any]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remuda.agents.base import Launch, LaunchContext
-from remuda.agents.claude.hooks import read_hook
+from remuda.agents.claude.hooks import answer_permission, read_hook
 from remuda.agents.claude.launch import prepare
 from remuda.agents.claude.registry import read_registry
 from remuda.agents.claude.resumption import ClaudeResumption
 from remuda.agents.claude.screen import read_mode
 from remuda.agents.claude.transcript import read_record
+from remuda.agents.permission import PermissionDecision, PermissionRequest, PermissionTracker
 from remuda.errors import NotSafe
 
 RULE = "─" * 40
@@ -95,11 +97,96 @@ def test_scheduled_prompt_and_another_worktree_are_lost_for_good() -> None:
     assert made.losses(MANUAL) == ["a scheduled prompt", "another working folder (EnterWorktree)"]
 
 
-def test_command_that_changes_the_process_is_lost() -> None:
+@pytest.mark.parametrize("name", ["model", "permissions", "ide", "remote-control"])
+def test_command_that_changes_the_process_is_lost(name: str) -> None:
     made = resumption()
-    content = "<command-name>/model</command-name>\n<command-message>model</command-message>"
+    content = f"<command-name>/{name}</command-name>\n<command-message>{name}</command-message>"
     made.take(read_record({"type": "user", "message": {"role": "user", "content": content}}))
-    assert made.losses(MANUAL) == ["what /model changed"]
+    assert made.losses(MANUAL) == [f"what /{name} changed"]
+
+
+READ = {"tool_name": "Read", "tool_input": {"file_path": "/etc/hosts"}}
+OFFERED = {
+    "type": "addRules",
+    "rules": [{"toolName": "Read", "ruleContent": "//etc/**"}],
+    "behavior": "allow",
+}
+ON_TERMINAL = ["what was allowed on the terminal, perhaps for this conversation (Read)"]
+
+
+def ask(made: ClaudeResumption, *offered: dict[str, Any]) -> None:
+    """As the agent does: a call with its id, and then a request without one."""
+    made.take(read_hook({"hook_event_name": "PreToolUse", "tool_use_id": "t", **READ}))
+    asked = {"hook_event_name": "PermissionRequest", "permission_suggestions": [*offered], **READ}
+    made.take(read_hook(asked))
+
+
+def run(made: ClaudeResumption, name: str = "PostToolUse") -> None:
+    made.take(read_hook({"hook_event_name": name, "tool_use_id": "t", **READ}))
+
+
+@pytest.mark.parametrize(
+    ("offered", "lost"),
+    [
+        ({**OFFERED, "destination": "session"}, ON_TERMINAL),
+        ({**OFFERED, "destination": "localSettings"}, []),  # it is in a file
+        ({"type": "addDirectories", "directories": ["/etc"], "destination": "session"}, ON_TERMINAL),
+        ({"type": "addDirectories", "directories": ["/srv/a"], "destination": "session"}, []),  # it has that
+        ({"type": "setMode", "mode": "acceptEdits", "destination": "session"}, []),  # the screen shows it
+    ],
+)
+def test_what_may_have_been_allowed_on_the_terminal_is_lost(offered: dict[str, Any], lost: list[str]) -> None:
+    made = ClaudeResumption(["claude"], {}, Path("/srv"), 1)
+    ask(made, offered)
+    assert made.losses(MANUAL) == []
+    run(made)
+    assert made.losses(MANUAL) == lost
+
+
+def test_what_was_denied_or_interrupted_on_the_terminal_is_no_loss() -> None:
+    made = resumption()
+    ask(made, {**OFFERED, "destination": "session"})
+    run(made, "PermissionDenied")
+    ask(made, {**OFFERED, "destination": "session"})
+    made.take(read_hook(stop()))
+    run(made)
+    assert made.losses(MANUAL) == []
+
+
+@pytest.mark.parametrize("always", [True, False])
+def test_what_a_client_allowed_is_passed_to_a_new_process(always: bool, tmp_path: Path) -> None:
+    made, tracker = resumption(), PermissionTracker()
+    pre = read_hook({"hook_event_name": "PreToolUse", "tool_use_id": "t", **READ})
+    folder = {"type": "addDirectories", "directories": ["/etc"], "destination": "session"}
+    rules = [{**OFFERED, "destination": "session"}, {"type": "setMode", "mode": "plan"}, folder]
+    asked = {"hook_event_name": "PermissionRequest", "permission_suggestions": rules, **READ}
+    tracker.take(pre)
+    request = tracker.take(read_hook(asked))
+    assert isinstance(request, PermissionRequest)
+    made.take(pre)
+    made.take(read_hook(asked))
+    given = made.decided(request, answer_permission(request, PermissionDecision(allow=True, always=always)))
+    run(made)
+    assert made.losses(MANUAL) == []
+    launch = launched(tmp_path, ["--settings", '{"permissions": {"allow": ["Glob"]}}'], "plan", given=given)
+    (settings,) = launch.files.values()
+    allowed = json.loads(settings)["permissions"]["allow"]
+    assert allowed == ["Glob", *(["Read(//etc/**)"] if always else [])]
+
+
+def test_allowed_folder_is_passed_to_a_new_process(tmp_path: Path) -> None:
+    given = [{"type": "addDirectories", "directories": ["/etc"], "destination": "session"}]
+    (settings,) = launched(tmp_path, [], "plan", given=given).files.values()
+    assert json.loads(settings)["permissions"] == {"additionalDirectories": ["/etc"]}
+
+
+def test_allowed_command_that_settings_may_not_hold_keeps_it_awake() -> None:
+    made = resumption()
+    request = PermissionRequest("Bash", {"command": "python3 -c 'print(1)'"})
+    made.decided(request, answer_permission(request, PermissionDecision(allow=True)))
+    assert made.losses(MANUAL) == []
+    made.decided(request, answer_permission(request, PermissionDecision(allow=True, always=True)))
+    assert made.losses(MANUAL) == ["what was allowed for this conversation (Bash)"]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +205,14 @@ def test_permission_mode_is_never_widened(arguments: tuple[str, ...], mode: str,
     assert (resumption(*arguments).losses(screen(footer)) == []) is is_kept
 
 
-def launched(home: Path, arguments: list[str], mode: str, *, is_known: bool = False) -> Launch:
+def launched(
+    home: Path,
+    arguments: list[str],
+    mode: str,
+    *,
+    is_known: bool = False,
+    given: Sequence[Mapping[str, Any]] = (),
+) -> Launch:
     context = LaunchContext(
         argv=["claude", *arguments],
         env={"HOME": str(home)},
@@ -130,6 +224,7 @@ def launched(home: Path, arguments: list[str], mode: str, *, is_known: bool = Fa
         woken=True,
         is_known=is_known,
         permission_mode=mode,
+        permissions=given,
     )
     return prepare(context)
 
