@@ -2457,7 +2457,7 @@ def give_back(files: Files) -> None:
 def run() -> "NoReturn":
     """Run it, and exit without freeing everything piece by piece, as Python does: 2 ms.
 
-    Nothing waits in a buffer: `tell` writes whole lines, and standard output is written without one.
+    Nothing waits in a buffer: `tell` ends each line, and standard output is written without one.
     """
     try:
         main()

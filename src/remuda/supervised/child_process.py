@@ -139,7 +139,7 @@ class SupervisedProcess:
         One that cannot be executed exits with 127.
 
         `inherit_input`: it reads our standard input. `forks`: it gets our terminal's signals, and starts at
-        once, with the supervisor beside it. For a process without threads. Elsewhere than on Linux the
+        once, while the supervisor is loaded. For a process without threads. Elsewhere than on Linux the
         supervisor starts the program when it is loaded.
         """
         check_program(argv[0])
