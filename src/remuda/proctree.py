@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _PR_SET_CHILD_SUBREAPER = 36
+_DESCRIPTORS = 1024
 _LINUX = sys.platform.startswith("linux")
 
 
@@ -231,3 +232,20 @@ def _output_of_ps(*words: str) -> str:
     return subprocess.run(
         command, env=env, capture_output=True, text=True, errors="replace", check=False
     ).stdout
+
+
+def close_all_but(*kept: int) -> None:
+    """Close all descriptors but these and the standard streams.
+
+    A caller may have left a lock or a pipe open.
+    """
+    try:
+        descriptors = [int(entry) for entry in os.listdir("/dev/fd")]
+    except OSError:  # this folder does not exist everywhere
+        descriptors = list(range(_DESCRIPTORS))
+    for fd in descriptors:
+        if fd > 2 and fd not in kept:
+            try:
+                os.close(fd)
+            except OSError:  # the descriptor that listed them
+                pass

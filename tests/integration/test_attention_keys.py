@@ -262,4 +262,4 @@ def test_key_is_compiled_once_and_imports_nothing_slow(remuda: Commands) -> None
     done = subprocess.run(command, env=remuda.env, capture_output=True, text=True, check=True)
     assert re.search(r"key_press\.\S+\.pyc matches \S+/key_press\.py", done.stderr)
     imported = set(re.findall(r"^import time: .*\| +(\S+)$", done.stderr, re.MULTILINE))
-    assert imported.isdisjoint({"re", "json", "typing", "socket", "importlib", "pathlib", "site"})
+    assert imported.isdisjoint({"os", "re", "json", "typing", "socket", "importlib", "pathlib", "site"})

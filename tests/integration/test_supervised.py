@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from remuda.proctree import descendants, is_alive
+from remuda.supervised import child_process
 from remuda.supervised.child_process import SelectLoop, SupervisedProcess
 from support.keeper import Process, end_processes, until
 from support.pool_conformance import PATIENCE
@@ -44,6 +45,26 @@ async def main(home, forks):
 
 asyncio.run(main(sys.argv[1], sys.argv[2] == "forks"))
 """
+
+
+_CALLER = """
+import json, os, signal, sys
+from remuda.supervised import child_process
+from remuda.supervised.child_process import SelectLoop, SupervisedProcess
+
+output, errors, loop = bytearray(), bytearray(), SelectLoop()
+process = SupervisedProcess(output.extend, lambda: None, errors.extend, waits_for_exit=True)
+env = {**os.environ, "LC_CTYPE": "C"}
+how = {"end_signal": signal.SIGHUP, "grace": 0.1, "forks": True}
+process.start(json.loads(sys.argv[1]), sys.argv[2], env, loop, **how)
+print(process.pid, flush=True)
+process.write(sys.stdin.buffer.read())
+process.close_input()
+while not process.ended:
+    loop.run_once(60.0)
+print(json.dumps([output.decode(), errors.decode(), process.returncode]))
+"""
+"""A program with one thread, which starts another with `forks`."""
 
 
 class Supervised:
@@ -268,3 +289,117 @@ def test_interrupt_of_the_callers_terminal_does_not_reach_the_agent(home: Path) 
 
     asyncio.run(steps())
     until(lambda: not bench.processes(), "the end of all processes")
+
+
+# ── a program that starts before its supervisor ──
+
+
+class Caller:
+    """A process that starts a program with `forks`."""
+
+    def __init__(
+        self, *argv: str, cwd: Path, ignored: tuple[signal.Signals, ...] = (), left_open: tuple[int, ...] = ()
+    ) -> None:
+        before = {one: signal.signal(one, signal.SIG_IGN) for one in ignored}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _CALLER, json.dumps(argv), str(cwd)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            pass_fds=left_open,
+        )
+        for one, handler in before.items():
+            signal.signal(one, handler)
+        assert self.process.stdout is not None
+        self.supervisor = int(self.process.stdout.readline())
+
+    def run(self, text: str = "") -> list[object]:
+        """To its end. Returns output, errors and exit code of the program."""
+        return list(json.loads(self.process.communicate(text, PATIENCE)[0]))
+
+
+@pytest.fixture
+def callers() -> Iterator[list[Caller]]:
+    some: list[Caller] = []
+    yield some
+    for one in some:
+        end_processes([one.process.pid, one.supervisor, *descendants(one.process.pid)])
+        one.process.communicate()
+
+
+def test_forked_program_is_as_one_that_its_supervisor_starts(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    script = f"pwd; cat; echo $LC_CTYPE; echo err >&2; [ -e /proc/$$/fd/{write} ] || echo closed"
+    script += "; grep Sig[BI] /proc/$$/status; exit 4"
+    ignored = (signal.SIGHUP, signal.SIGPIPE)
+    try:
+        caller = Caller("/bin/sh", "-c", script, cwd=tmp_path, ignored=ignored, left_open=(write,))
+    finally:
+        os.close(read)
+        os.close(write)
+    output, errors, code = caller.run("text\n")
+    folder, text, locale, left, blocked, ignored_now = str(output).splitlines()
+    assert (folder, text, locale, errors, code) == (str(tmp_path), "text", "C", "err\n", 4)
+    assert left == "closed"
+    ours = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    assert int(blocked.split()[1], 16) == sum(1 << one - 1 for one in ours)
+    assert not int(ignored_now.split()[1], 16)
+
+
+def test_end_of_a_forked_program_is_seen_where_its_caller_ignores_the_ends_of_children(
+    tmp_path: Path,
+) -> None:
+    caller = Caller("/bin/sh", "-c", "echo out; exit 4", cwd=tmp_path, ignored=(signal.SIGCHLD,))
+    assert caller.run() == ["out\n", "", 0]  # the kernel has dropped the supervisor's exit code
+
+
+def test_forked_program_that_cannot_be_run_is_told(tmp_path: Path) -> None:
+    message = "/no/such/program: No such file or directory\n"
+    assert Caller("/no/such/program", cwd=tmp_path).run() == ["", message, 127]
+
+
+@pytest.mark.parametrize("ends", ["caller", "supervisor"])
+def test_forked_program_ends_with_caller_and_supervisor(
+    tmp_path: Path, callers: list[Caller], ends: str
+) -> None:
+    ready = tmp_path / "ready"
+    script = f"trap '' HUP; (setsid {FOREVER} > /dev/null &); touch {ready}; {FOREVER}"
+    callers.append(caller := Caller("/bin/sh", "-c", script, cwd=tmp_path))
+    until(ready.exists, "the program")
+    until(lambda: len(descendants(caller.supervisor)) == 3, "the orphan, and the program's child")
+    if ends == "supervisor":
+        until(lambda: "supervisor.py" in command_of(caller.supervisor), "the supervisor")
+    started = [Process(pid) for pid in (caller.supervisor, *descendants(caller.supervisor))]
+    if ends == "caller":
+        caller.process.kill()
+    else:
+        os.kill(caller.supervisor, signal.SIGTERM)
+    left = [process.pid for process in started if not process.ended(PATIENCE)]
+    for process in started:
+        process.close()
+    assert not left
+
+
+def test_killed_supervisor_takes_a_forked_program_with_it(tmp_path: Path, callers: list[Caller]) -> None:
+    ready = tmp_path / "ready"
+    callers.append(caller := Caller("/bin/sh", "-c", f"touch {ready}; exec {FOREVER}", cwd=tmp_path))
+    until(ready.exists, "the program")
+    [pid] = descendants(caller.supervisor)
+    program = Process(pid)
+    os.kill(caller.supervisor, signal.SIGKILL)
+    assert program.ended(PATIENCE)
+    program.close()
+
+
+def command_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()
+
+
+def test_supervisor_loads_nothing_slow() -> None:
+    program = "import sys; sys.path[:0] = [sys.argv[1]]; import supervisor; print(*sys.modules)"
+    folder = str(Path(child_process.__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program, folder], capture_output=True, text=True, check=True
+    )
+    slow = {"os", "signal", "enum", "collections", "ctypes", "typing", "subprocess"}
+    assert slow.isdisjoint(done.stdout.split())

@@ -292,7 +292,7 @@ def _serve(path: str, ready: int) -> tuple[socket.socket, dict[str, Any], list[i
 
 
 def _run(loader: _Loader, request: dict[str, Any], descriptors: list[int]) -> None:
-    from remuda.keeper.prefork import close_all_but
+    from remuda.proctree import close_all_but
 
     moved = [fcntl.fcntl(fd, fcntl.F_DUPFD, _ABOVE) for fd in descriptors]
     close_all_but(*moved)

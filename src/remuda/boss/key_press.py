@@ -1,14 +1,15 @@
 """A key of tmux, and its status line: `key.py` runs this file.
 
-It imports nothing of ours and nothing slow, because a user waits. It asks the boss, which does the work and
-reports it in the client's status line. If the boss does not run, this file reports that.
+It imports nothing of ours and nothing slow, because a user waits: `os` alone takes 1 ms. It asks the boss,
+which does the work and reports it in the client's status line. If the boss does not run, this file reports
+that.
 """
 
 from __future__ import annotations
 
 import _json
 import _socket
-import os
+import posix
 import sys
 
 ANSWER_TIMEOUT = 10.0
@@ -16,23 +17,40 @@ SEGMENT_TIMEOUT = 0.5
 DOWN = "#[fg=red]✗ down#[default]"
 
 
+def variable(name: str) -> str:
+    """Return a variable of the environment, or ""."""
+    value = posix.environ.get(name.encode(), b"")
+    return value.decode(sys.getfilesystemencoding(), sys.getfilesystemencodeerrors())
+
+
 def boss_folder() -> str:
     """Return the folder that `remuda.paths.home` returns."""
-    if own := os.environ.get("REMUDA_HOME"):
-        return os.path.join(os.path.abspath(os.path.expanduser(own)), "boss")
-    state = os.environ.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(state):
-        state = os.path.expanduser("~/.local/state")
-    return os.path.join(state, "remuda", "boss")
+    if own := variable("REMUDA_HOME"):
+        return f"{_absolute(own)}/boss"
+    state = variable("XDG_STATE_HOME")
+    if not state.startswith("/"):
+        state = _absolute("~/.local/state")
+    return f"{state}/remuda/boss"
+
+
+def _absolute(path: str) -> str:
+    user = variable("HOME")
+    if path.startswith("~/") and user.startswith("/"):
+        path = f"{user}{path[1:]}"
+    if not path.startswith("/"):
+        from os.path import abspath, expanduser  # slow to load, and seldom needed
+
+        path = abspath(expanduser(path))
+    return path
 
 
 def ask(method: str, path: str, body: str, timeout: float) -> tuple[int, str]:
     """Return status and body. Raises OSError if the boss does not run."""
     folder = boss_folder()
-    if os.stat(folder).st_uid != os.geteuid():
+    if posix.stat(folder).st_uid != posix.geteuid():
         raise PermissionError(f"{folder} belongs to another user")
-    with open(f"{folder}/token", encoding="ascii") as file:
-        token = file.read().strip()
+    with open(f"{folder}/token", "rb") as file:
+        token = file.read().decode("ascii").strip()
     head = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Authorization: Bearer {token}"]
     data = body.encode()
     if data:
@@ -58,14 +76,14 @@ def _connect(connection: _socket.socket, folder: str) -> None:
     try:
         connection.connect(f"{folder}/boss.sock")
     except OSError:
-        if not os.path.isdir("/proc/self/fd"):
+        if not sys.platform.startswith("linux"):
             raise
         # The path may be too long for a socket's address; through its folder it is short.
-        fd = os.open(folder, os.O_RDONLY)
+        fd = posix.open(folder, posix.O_RDONLY)
         try:
             connection.connect(f"/proc/self/fd/{fd}/boss.sock")
         finally:
-            os.close(fd)
+            posix.close(fd)
 
 
 def value_of(document: str, name: str) -> str:
@@ -87,7 +105,7 @@ def segment() -> None:
 def press(action: str, client: str) -> None:
     """Raises OSError if the boss does not run."""
     encode = _json.encode_basestring_ascii
-    server = os.environ.get("TMUX", "").partition(",")[0]
+    server = variable("TMUX").partition(",")[0]
     fields = {"action": action, "client": client, "tmux": server}
     body = ",".join(f"{encode(name)}:{encode(value)}" for name, value in fields.items())
     is_taken(client, *ask("POST", "/v1/navigate", "{" + body + "}", ANSWER_TIMEOUT))
@@ -106,15 +124,14 @@ def is_taken(client: str, status: int, document: str) -> bool:
 
 def tmux(*words: str) -> int:
     """Run tmux, and return its exit status."""
-    server = os.environ.get("TMUX", "").partition(",")[0]
+    import os
+
+    server = variable("TMUX").partition(",")[0]
     where = ["-S", server] if server else []
-    return os.spawnvpe(os.P_WAIT, "tmux", ["tmux", *where, *words], _tmux_environment())
-
-
-def _tmux_environment() -> dict[str, str]:
-    """As `remuda.tmux.address.surroundings`: tmux sends the complete environment to the server."""
+    # As `remuda.tmux.address.surroundings`: tmux sends the complete environment to the server.
     names = ("PATH", "HOME", "TERM", "LANG", "TMUX", "TMUX_TMPDIR", "SHELL", "USER", "LD_LIBRARY_PATH")
-    return {name: one for name, one in os.environ.items() if name in names or name.startswith("LC_")}
+    env = {name: one for name, one in os.environ.items() if name in names or name.startswith("LC_")}
+    return os.spawnvpe(os.P_WAIT, "tmux", ["tmux", *where, *words], env)
 
 
 def tell(client: str, text: str) -> None:
@@ -141,13 +158,11 @@ def _do(action: str, client: str) -> None:
     if not is_taken(client, *ask("GET", "/v1/segment", "", ANSWER_TIMEOUT)):
         return
     # A popup has the environment of tmux, without the variables of our own command line.
-    variables = [
-        f"{name}={os.environ[name]}" for name in ("REMUDA_HOME", "XDG_STATE_HOME") if os.environ.get(name)
-    ]
+    variables = [f"{name}={value}" for name in ("REMUDA_HOME", "XDG_STATE_HOME") if (value := variable(name))]
     program = [sys.executable, "-P", "-m", "remuda", "popup", "--client", client]
     size = ["-w", "80%", "-h", "80%"]
     if tmux("display-popup", "-E", "-c", client, *size, "--", "env", *variables, *program, "--inside"):
-        os.execv(sys.executable, program)  # an older tmux, which has no popups
+        posix.execv(sys.executable, program)  # an older tmux, which has no popups
 
 
 if __name__ == "__main__":

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 FAREWELL = b"."
 """Written to a lifeline before it is closed: all is well, and the session may take its time to end."""
 
-_DESCRIPTORS = 1024
-
 
 class Waiting:
     """Our ends of the pipes to a waiting keeper."""
@@ -73,23 +71,6 @@ def take_waiting() -> Waiting | None:
     return waiting
 
 
-def close_all_but(*kept: int) -> None:
-    """Close all descriptors but these and the standard streams.
-
-    A caller may have left a lock or a pipe open.
-    """
-    try:
-        descriptors = [int(entry) for entry in os.listdir("/dev/fd")]
-    except OSError:  # this folder does not exist everywhere
-        descriptors = list(range(_DESCRIPTORS))
-    for fd in descriptors:
-        if fd > 2 and fd not in kept:
-            try:
-                os.close(fd)
-            except OSError:  # the descriptor that listed them
-                pass
-
-
 def _keep(specification: int, report: int, lifeline: int) -> NoReturn:
     """Run in the forked process: as `process` does, but loaded earlier."""
     code = 1
@@ -100,6 +81,8 @@ def _keep(specification: int, report: int, lifeline: int) -> NoReturn:
         null = os.open(os.devnull, os.O_RDWR)
         for fd in range(3):
             os.dup2(null, fd)
+        from remuda.proctree import close_all_but
+
         close_all_but(specification, report, lifeline)
         # As with -P: do not import a json.py from the user's folder.
         sys.path[:] = [path for path in sys.path if path and path != os.getcwd()]

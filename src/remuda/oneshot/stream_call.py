@@ -74,7 +74,7 @@ class StreamCall:
             end_signal=signal.SIGHUP,  # at a SIGTERM the CLI waits for its tool for a while
             grace=_GRACE,
             inherit_input=self._is_live,
-            new_session=False,
+            forks=True,
         )
         self._note(f"started pid {self._process.pid}")
         self._process.write(self._prompt.encode())

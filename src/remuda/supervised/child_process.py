@@ -10,9 +10,7 @@ from __future__ import annotations
 import os
 import select
 import signal
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from io import FileIO
@@ -23,8 +21,11 @@ from remuda.errors import SpawnFailed
 from remuda.proctree import descendants, is_alive, send_signal
 from remuda.tried_program import check_program
 
-if TYPE_CHECKING:  # `remuda print` runs without it
+if TYPE_CHECKING:  # `remuda print` runs without them
     import asyncio
+    import subprocess
+
+    from .forked import ForkedProcess
 
 _SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
 _GRACE = 2.0
@@ -111,7 +112,7 @@ class SupervisedProcess:
     ) -> None:
         self._on_output, self._on_error, self._on_end = on_output, on_error, on_end
         self._waits_for_exit = waits_for_exit
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._lifeline = Lifeline()
         self._unsent = b""
         self._closing_input = False
@@ -131,13 +132,15 @@ class SupervisedProcess:
         end_signal: signal.Signals = signal.SIGTERM,
         grace: float = _GRACE,
         inherit_input: bool = False,
-        new_session: bool = True,
+        forks: bool = False,
     ) -> None:
         """Start the program. Raises `SpawnFailed`, and `NotSafe` if a self-test found it unsafe.
 
         One that cannot be executed exits with 127.
 
-        `inherit_input`: it reads our standard input. Without `new_session` it gets our terminal's signals.
+        `inherit_input`: it reads our standard input. `forks`: it gets our terminal's signals, and starts at
+        once, while the supervisor is loaded. For a process without threads. Elsewhere than on Linux the
+        supervisor starts the program when it is loaded.
         """
         check_program(argv[0])
         self._loop = loop
@@ -148,20 +151,41 @@ class SupervisedProcess:
         self._pipes = [FileIO(fd) for fd in (self._stdout, self._stderr)]
         # The supervisor reads the output when we are dead: an agent that cannot write takes longer to end.
         inherited = [lifeline, self._stdout, self._stderr]
-        settings = [*map(str, inherited), str(os.getpid()), str(grace), str(int(end_signal)), _mark()]
+        parent = os.getpid()
         lc_ctype = f"={env['LC_CTYPE']}" if "LC_CTYPE" in env else ""
+
+        def command(started: int) -> list[str]:
+            settings = [*map(str, (*inherited, parent, started, grace, int(end_signal))), _mark(), lc_ctype]
+            return [sys.executable, "-I", "-S", _SUPERVISOR, *settings, *argv]
+
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", _SUPERVISOR, *settings, lc_ctype, *argv],
-                bufsize=0,
-                stdin=None if inherit_input else subprocess.PIPE,
-                stdout=output,
-                stderr=errors,
-                cwd=cwd,
-                env=dict(env),
-                pass_fds=inherited,
-                start_new_session=new_session,
-            )
+            if forks and sys.platform.startswith("linux"):
+                from .forked import start_forked
+
+                self._process = start_forked(
+                    argv,
+                    cwd,
+                    env,
+                    command,
+                    inherited,
+                    (output, errors),
+                    end_signal,
+                    inherit_input=inherit_input,
+                )
+            else:
+                import subprocess
+
+                self._process = subprocess.Popen(
+                    command(0),
+                    bufsize=0,
+                    stdin=None if inherit_input else subprocess.PIPE,
+                    stdout=output,
+                    stderr=errors,
+                    cwd=cwd,
+                    env=dict(env),
+                    pass_fds=inherited,
+                    start_new_session=not forks,
+                )
         except OSError as error:
             self._lifeline.close()
             self._close_output()
@@ -197,7 +221,7 @@ class SupervisedProcess:
 
     # ── input and output ──
 
-    def _follow(self, process: subprocess.Popen[bytes]) -> None:
+    def _follow(self, process: subprocess.Popen[bytes] | ForkedProcess) -> None:
         if process.stdin is not None:
             self._stdin = process.stdin.fileno()
         for fd in (self._stdin, self._stdout, self._stderr):
@@ -339,7 +363,7 @@ def _mark() -> str:
     return "" if sys.platform.startswith("linux") else f"{_MARK}={os.getpid()}-{os.urandom(6).hex()}"
 
 
-def _exit_descriptor(process: subprocess.Popen[bytes]) -> int:
+def _exit_descriptor(process: subprocess.Popen[bytes] | ForkedProcess) -> int:
     """Return a descriptor that becomes readable when the process has ended."""
     try:
         return os.pidfd_open(process.pid)
@@ -349,6 +373,8 @@ def _exit_descriptor(process: subprocess.Popen[bytes]) -> int:
     def wait() -> None:
         process.wait()
         os.close(ending)
+
+    import threading
 
     threading.Thread(target=wait, daemon=True).start()
     return ended
