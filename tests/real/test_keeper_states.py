@@ -108,7 +108,7 @@ def test_states_interrupted_while_streaming_read_from_transcript(watcher: Watche
 
 
 @pytest.mark.versions
-def test_states_interrupted_tool_told_by_transcript_and_its_process_is_gone(
+def test_states_interrupted_tool_reported_by_transcript_and_its_process_is_gone(
     watcher: Watcher, kept: Kept, cli: RealCli
 ) -> None:
     watcher.paste('RUNBASH python3 -c "import time; time.sleep(300)"')
