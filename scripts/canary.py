@@ -88,6 +88,8 @@ def table(columns: dict[str, Result]) -> str:
         cells = [_cell(result, promise.key, notes) for result in columns.values()]
         if set(cells) != {"-"}:
             rows.append(f"| {promise.what} | {' | '.join(cells)} |")
+    times = " | ".join(str(result["seconds"]) for result in columns.values())
+    rows.append(f"| seconds that the test took | {times} |")
     listed = [f"{number}. {words}" for number, words in enumerate(notes, 1)]
     return "\n".join([*rows, "", *(listed or ["All hold."])]) + "\n"
 

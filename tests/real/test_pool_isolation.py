@@ -187,6 +187,7 @@ def test_request_of_a_warm_pool_carries_nothing_of_any_other(
 
 
 @pytest.mark.parametrize("backend", WARM)
+@pytest.mark.shows("a request of a pool runs with its own folder, model, environment and tools")
 def test_request_with_another_environment_gets_another_process(
     backend: BackendName, cli: RealCli, model: LoopbackModel
 ) -> None:

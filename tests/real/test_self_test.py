@@ -24,9 +24,8 @@ def test_self_test_knows_what_holds_and_leaves_nothing(remuda: Commands, version
     check_self_test(remuda, "claude", version, binary_path(version), KNOWN.get(version, frozenset()))
 
 
-@pytest.mark.soak
+@pytest.mark.soak(only=True)  # it takes as long as a test of a version
 @pytest.mark.timeout(PATIENCE + 60)
-@pytest.mark.skipif(not SOAK, reason="takes as long as a test of a version")
 def test_self_test_names_hooks_that_do_not_come(remuda: Commands, tmp_path: Path) -> None:
     """The program gets none of our hooks, as on a version that knows no such settings."""
     program = (

@@ -145,6 +145,9 @@ def yard(home: Path, model: LoopbackModel, cli: RealCli) -> Iterator[Yard]:
     whole.close()
 
 
+@pytest.mark.shows(
+    "an agent that you started yourself is in the queue", agents=("codex", "opencode", "copilot")
+)
 def test_queue_with_one_pane_of_each_vendor_and_next_to_each(yard: Yard) -> None:
     yard.start()
     panes = yard.panes

@@ -35,9 +35,14 @@ CALLS: Final = 100 if SOAK else 3
 ISOLATED_REQUESTS: Final = 200 if SOAK else 12
 """Requests with secrets through a warm pool of four sessions on the real CLI."""
 COPILOT_CHAOS: Final = 50 if SOAK else 6
-"""Messages through a kept copilot while agent and keeper are killed at random."""
+"""Messages through a kept copilot while agent and keeper are killed at random, and a user types."""
 ACP_REQUESTS: Final = 100 if SOAK else 6
 """Requests with secrets through one worker on the real copilot."""
+OPENCODE_CHAOS: Final = 50
+"""Messages through a kept opencode while its processes are killed at random, and a user types. A start takes
+10 s: in soak only."""
+OPENCODE_REQUESTS: Final = 100
+"""Requests with secrets through a warm pool on the real opencode, in soak only."""
 CODEX_CHAOS: Final = 50 if SOAK else 6
 """Messages through a kept codex, of each seed, while its processes are killed at random."""
 CODEX_REQUESTS: Final = 100 if SOAK else 10

@@ -4,7 +4,7 @@ python tests/support/feature_table.py    write the table
 
 `@pytest.mark.shows("feature")` marks a test that shows a feature, with `refused=True` one that shows that it
 is refused with a reason. A test in a folder `tests/real/AGENT` is about that agent, any other about Claude
-Code.
+Code, or about those that the mark names (`agents=("codex", …)`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ FEATURES = (
     "a rate limit gives the message back for later",
     "no message is lost or runs twice when processes are killed",
     "a request of a pool carries nothing of another",
+    "a request of a pool runs with its own folder, model, environment and tools",
     "an agent that you started yourself is in the queue",
 )
 
@@ -47,8 +48,9 @@ def marks() -> Iterator[Shown]:
             if isinstance(node, ast.FunctionDef):
                 for call in node.decorator_list:
                     if isinstance(call, ast.Call) and ast.unparse(call.func) == "pytest.mark.shows":
-                        refused = any(one.arg == "refused" for one in call.keywords)
-                        yield Shown(agent, ast.literal_eval(call.args[0]), refused, node.name)
+                        given = {one.arg: ast.literal_eval(one.value) for one in call.keywords}
+                        for about in given.get("agents", (agent,)):
+                            yield Shown(about, ast.literal_eval(call.args[0]), "refused" in given, node.name)
 
 
 def table(shown: list[Shown]) -> str:

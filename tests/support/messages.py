@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from remuda.agents.claude.screen import read_composer, read_trust_choice
 from remuda.errors import NotSafe, WaitTimeout
 from remuda.inbox.journal import Inbox
-from remuda.inbox.receipts import Trace, follow, trace
+from remuda.inbox.receipts import FINAL, Trace, follow, trace
 from remuda.keeper.client import KeeperClient
 from remuda.testing.loopback_model import LoopbackModel, Request
 from support.keeper import Kept, until, until_equal
@@ -127,6 +128,38 @@ def prompts(model: LoopbackModel) -> list[str]:
 
 def requests_with(model: LoopbackModel, text: str) -> Sequence[Request]:
     return [request for request in model.main_requests if text in request.prompt]
+
+
+def check_ends(
+    found: Mapping[str, Trace],
+    killed: Counter[str],
+    model: LoopbackModel,
+    record_property: Callable[[str, object], None],
+) -> None:
+    """Check messages, by their texts, among which processes were killed, and record how they ended.
+
+    Each ended once. A third was answered. If the model saw the text of another one again with a later prompt,
+    the receipt says so.
+    """
+    ends = Counter(one.stage for one in found.values())
+    for name, count in (*ends.items(), *killed.items()):
+        record_property(name, count)
+    for text, one in found.items():
+        assert sum(stage in FINAL for stage in stages(one)) == 1, one
+        assert (one.stage == "acked") == (one.answer is not None), one
+        assert one.stage == "acked" or (one.stage == "dead" and one.reason), one
+        if one.stage == "dead" and requests_after(model, text):
+            assert step(one, "ended").get("in_conversation"), one
+    assert ends["acked"] >= len(found) // 3, (ends, killed)
+
+
+def requests_after(model: LoopbackModel, text: str) -> list[Request]:
+    """Requests for other prompts that have this one in their conversation."""
+
+    def has(request: Request) -> bool:
+        return any(text in one for role, one in request.texts if role == "user")
+
+    return [request for request in model.main_requests if request.prompt != text and has(request)]
 
 
 CHAIN = ["accepted", "written", "submitted", "recorded", "ended", "acked"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import groupby
 from typing import Any
 
 from remuda.agents.claude.screen import open_dialog, read_composer
@@ -18,6 +19,8 @@ PATIENCE = 30.0
 _DIALOG_PATIENCE = 3.0
 _WAITING = ("waiting_permission", "waiting_answer")
 _LOOK_INTERVAL = 0.25
+TOOL_TURN = ["idle", "thinking", "tool_use", "waiting_permission", "tool_use", "thinking", "idle"]
+"""The states of a turn with a tool that has to be allowed, of any agent."""
 LOSES_ENTER = ("2.1.197", "2.1.240")
 """Versions on which Enter behind the first paste has no effect: anyone who sees that presses it again."""
 
@@ -131,6 +134,15 @@ class Watcher:
             if not passed or passed[-1] != document["state"]:
                 passed.append(str(document["state"]))
         return passed
+
+    def lasting_states(self) -> list[str]:
+        """The same of an agent that is called, less those that may be too short to be seen.
+
+        "streaming" lasts for some milliseconds: on a busy machine the next state may come with it. There the
+        keeper may also read the dialog on the screen just after the decision: "waiting_answer" for a moment.
+        """
+        lasting = (one for one in self.states() if one not in ("streaming", "waiting_answer"))
+        return [state for state, _ in groupby(lasting)]
 
     def forget(self) -> None:
         del self.seen[:-1]

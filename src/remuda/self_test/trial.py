@@ -40,10 +40,12 @@ _POLL_INTERVAL = 0.1
 _WATCH_SECONDS = 1.0
 """How long to watch that nothing happens."""
 _SLOWER = 6.0
-"""Seconds that the first message may take longer than the next; on a busy machine, as long as the start took.
+"""Seconds that the first message may take longer than the next.
 
 2.1.240 of Claude Code loses the first Enter, and it was pressed again after 10 s.
 """
+_TIMES_SLOWER = 5.0
+"""On a busy machine it may take that many times as long. opencode's took 9.9 s, and the next one 2.4 s."""
 _PRESS_INTERVAL = 3.0
 """An agent may drop what is typed in the first moments of a dialog."""
 _WORDS = 12
@@ -90,16 +92,13 @@ class Trial:
         self._prompts: PromptProtocol = prompts
         self._sessions: list[Session] = []
         self._hooks: set[str] = set()
-        self._start_seconds = 0.0
         self.words: list[str] = []
         """What the agent printed last, if it did not start."""
 
     def run(self) -> None:
         """Try all promises; none after a start that failed."""
         try:
-            began = time.monotonic()
             if self._try("start", self._start):
-                self._start_seconds = time.monotonic() - began
                 self._try("first_message", self._first_message)
                 others = threading.Thread(target=self._others, daemon=True)
                 others.start()
@@ -270,7 +269,7 @@ class Trial:
             self._deliver(self._main, text)
             took.append(time.monotonic() - began)
         seen = f"{took[0]:.1f} s, the next one {took[1]:.1f} s"
-        if took[0] > took[1] + max(_SLOWER, self._start_seconds):
+        if took[0] > took[1] + max(_SLOWER, _TIMES_SLOWER * took[1]):
             raise Broken(seen)
         return seen
 

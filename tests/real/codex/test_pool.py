@@ -34,6 +34,7 @@ from support.pool_conformance import (
     profile_of,
     run_steps,
 )
+from support.pool_profiles import check_profiles
 
 pytestmark = pytest.mark.real
 
@@ -133,7 +134,14 @@ def test_nothing_of_a_request_is_in_the_next_and_no_setting_stays(
     assert not codex.rollouts()  # nothing of a pool is left on the disk
 
 
+@pytest.mark.shows("a request of a pool runs with its own folder, model, environment and tools")
+def test_requests_of_several_profiles_each_run_with_their_own(codex: RealCodex, model: LoopbackModel) -> None:
+    """It has no list of tools: a caller that is asked allows them."""
+    check_profiles("codex", codex, model, "other-model", {"permissions": always_says(Allow())})
+
+
 @pytest.mark.soak
+@pytest.mark.timeout(120 + 3 * counts.CODEX_REQUESTS)
 def test_many_requests_with_secrets_none_in_a_later_one(codex: RealCodex, model: LoopbackModel) -> None:
     async def steps() -> None:
         settings: dict[str, Any] = {"agent": "codex", "env": codex.env, "inherit_env": False}
@@ -141,6 +149,7 @@ def test_many_requests_with_secrets_none_in_a_later_one(codex: RealCodex, model:
             await asyncio.gather(*(client.run(f"SECRET-{n:03}") for n in range(counts.CODEX_REQUESTS)))
 
     run_steps(steps)
+    assert len({one.prompt for one in model.main_requests}) == counts.CODEX_REQUESTS
     for request in model.main_requests:
         assert request.raw.count(b"SECRET-") == request.prompt.count("SECRET-"), request
 

@@ -107,7 +107,7 @@ def test_copilot_by_its_command_is_in_the_queue_and_decided_over_http(
 ) -> None:
     boss = RunningBoss(home, ("remuda.boss.evidence.kept:Kept",))
     boss.start()
-    remuda.env |= {**copilot.env, "PATH": f"{copilot.binary.parent}:{remuda.env['PATH']}"}
+    remuda.env |= copilot.env
 
     def asked() -> dict[str, Any]:
         found = boss.client.get("approvals", state="open")["approvals"]

@@ -83,6 +83,8 @@ def test_print_worker(check: Check, copilot: RealCopilot) -> None:
     conformance.run(check, AcpPrintBench(copilot))
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(120 + 3 * counts.ACP_REQUESTS)
 @pytest.mark.shows("a request of a pool carries nothing of another")
 def test_one_worker_secrets_permissions_and_errors_nothing_is_in_a_later_request(
     copilot: RealCopilot, model: LoopbackModel
@@ -119,6 +121,7 @@ def test_one_worker_secrets_permissions_and_errors_nothing_is_in_a_later_request
 
     run_steps(steps)
     assert {path.name for path in copilot.project.iterdir()} == {"allowed"}
+    assert {f"SECRET-{n}" for n in range(counts.ACP_REQUESTS)} <= {one.prompt for one in model.main_requests}
     for request in model.main_requests:
         mine = str(request.prompt)
         others = [text for role, text in request.texts if role == "user" and "SECRET" in text]

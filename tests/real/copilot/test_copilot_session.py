@@ -13,10 +13,12 @@ from remuda.agents.copilot.screen import is_working, open_dialog, read_composer
 from remuda.errors import RemudaError
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli.copilot import RealCopilot
+from support import messages
 from support.copilot import MakeCopilot, keep_copilot, shell
 from support.keeper import Start, until
 from support.messages import CHAIN, Post, prompts, stages, step
 from support.real_sessions import tool
+from support.watcher import TOOL_TURN
 
 pytestmark = pytest.mark.real
 
@@ -59,6 +61,10 @@ def test_messages_are_exact_unsafe_ones_refused_and_dialogs_left_alone(
     assert step(failed, "ended")["end"] == "failed"
     assert step(failed, "ended")["failure"] == "invalid_request"
     assert post.client.describe()["state"] == "error"
+    # It stays in the conversation, and the receipt says so.
+    assert stages(post.send("after it")) == CHAIN
+    assert any("err 400 nonsense" in text for _, text in model.main_requests[-1].texts)
+    assert step(failed, "ended")["in_conversation"] is True
 
 
 def _unsafe_prompts_are_refused(post: Post, copilot: RealCopilot) -> None:
@@ -95,12 +101,17 @@ def test_permission_from_elsewhere_cancel_and_draft(
     copilot: RealCopilot, start: Start, model: LoopbackModel
 ) -> None:
     post = keep_copilot(start, copilot, draft_patience=1.5)
+    post.watcher.settled("idle")
+    post.watcher.forget()
     sent = post.put(shell("touch allowed"))
     asked = _asked(post)
+    post.watcher.until("waiting_permission", source="hook")
     assert (asked["tool"], asked["input"]) == ("bash", {"command": "touch allowed"})
     assert post.client.describe()["state"] == "waiting_permission"
     post.client.request("answer", id=asked["id"], behavior="allow")
     assert step(post.ended(sent), "ended")["end"] == "answered"
+    post.watcher.until("idle", source="hook")
+    assert post.watcher.lasting_states() == TOOL_TURN
 
     sent = post.put(shell("touch denied"))
     post.client.request("answer", id=_asked(post)["id"], behavior="deny", message="not now")
@@ -121,7 +132,8 @@ def test_permission_from_elsewhere_cancel_and_draft(
     sent = post.put("SLOW 60 words")
     until(lambda: any("word1" in line for line in post.lines()), "its text")
     post.client.request("interrupt", id=sent)
-    assert step(post.ended(sent), "ended")["end"] == "interrupted"
+    interrupted = post.ended(sent)
+    assert step(interrupted, "ended")["end"] == "interrupted"
     assert "abort" in [record["type"] for record in copilot.events()]
 
     until(lambda: _draft(post) == "" and is_working(post.lines()) is False, "an empty composer")
@@ -130,6 +142,8 @@ def test_permission_from_elsewhere_cancel_and_draft(
     assert stages(post.send("with a draft")) == CHAIN
     until(lambda: _draft(post) == "half a thought", "the draft again")
     assert prompts(model)[-1] == "with a draft"
+    assert any("SLOW 60 words" in text for _, text in model.main_requests[-1].texts)
+    assert step(interrupted, "ended")["in_conversation"] is True
 
 
 def test_permission_unanswered_dialog_opens_and_no_prompt_is_typed_into_it(
@@ -167,6 +181,20 @@ def test_untrusted_folder_waits_for_a_word_and_a_dead_session_resumes(
     assert stages(again.ended("m1")) == CHAIN
     assert prompts(model) == ["remember blue", "- which colour"]
     assert any("remember blue" in text for _, text in model.main_requests[-1].texts)
+
+
+@pytest.mark.soak(only=True)
+@pytest.mark.timeout(300)
+@pytest.mark.shows("a rate limit gives the message back for later")
+def test_rate_limit_gives_the_message_back(
+    copilot: RealCopilot, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It tries five times in about a minute before it says so."""
+    monkeypatch.setattr(messages, "PATIENCE", 150.0)
+    post = keep_copilot(start, copilot)
+    found = post.reached(post.put("err 429 1 limited"), "nacked")
+    assert step(found, "ended")["failure"] == "rate_limited"
+    assert post.client.describe()["state"] == "limited"
 
 
 def test_question_gets_no_prompt(copilot: RealCopilot, start: Start, model: LoopbackModel) -> None:

@@ -1,17 +1,14 @@
-"""The real opencode by the commands: start, resume, print, ask, and the pool."""
+"""The real opencode by the commands: start, resume, print and ask."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import pytest
 
-from remuda import Client
-from remuda.pool.types import Allow, Decision, PermissionRequest
 from support.commands import Commands
 from support.keeper import until
-from support.opencode import PATIENCE, Opencode, bash
+from support.opencode import Opencode, bash
 
 pytestmark = pytest.mark.real
 
@@ -49,6 +46,7 @@ def decide_from_the_queue(remuda: Commands, env: dict[str, str]) -> None:
         (item,) = json.loads(remuda("queue", "--json", env=env).out)["items"]
         assert (item["session"]["agent"], item["reason"]) == ("opencode", "permission")
         assert "touch approved" in json.dumps(item)
+        until(lambda: "Permission required" in remuda("screen", "work", env=env).out, "the dialog")
         remuda("approve", "work", "--yes", env=env)
         until(lambda: "tool_result" in remuda("queue", "--json", env=env).out, f"the answer to {message}")
         used = json.loads(remuda("usage", "--json", env=env).out)
@@ -66,32 +64,3 @@ def test_print_answers_denies_and_reports_errors(opencode: Opencode, remuda: Com
     assert done["usage"]["output_tokens"] == 14
     assert not (cwd / "denied").exists()
     assert "broken" in remuda("print", "--agent", "opencode", "err 400 broken", env=env, cwd=cwd, code=1).out
-
-
-def test_pool_serves_requests_in_conversations_of_their_own(
-    opencode: Opencode, home: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in opencode.env.items():
-        monkeypatch.setenv(name, value)
-    asked: list[PermissionRequest] = []
-
-    async def decide(request: PermissionRequest) -> Decision:
-        asked.append(request)
-        return Allow()
-
-    async def work() -> list[tuple[str, str | None, str | None]]:
-        async with Client(
-            agent="opencode", pool_size=1, permissions=decide, spawn_timeout=PATIENCE
-        ) as client:
-            prompts = ["my secret is 4711", "what is it?", bash("echo pooled")]
-            replies = [await client.run(prompt, cwd=str(opencode.project)) for prompt in prompts]
-            return [(reply.text, reply.conversation_id, reply.session_id) for reply in replies]
-
-    replies = asyncio.run(work())
-    assert len({conversation for _, conversation, _ in replies}) == 3
-    assert len({worker for _, _, worker in replies}) == 1
-    assert replies[1][0].endswith("to: what is it?")
-    bodies = [json.dumps(request.body) for request in opencode.model.requests]
-    first = max(at for at, body in enumerate(bodies) if "what is it?" not in body and "4711" in body)
-    assert not [body for body in bodies[first + 1 :] if "4711" in body]
-    assert [(one.tool, one.input["command"]) for one in asked] == [("bash", "echo pooled")]

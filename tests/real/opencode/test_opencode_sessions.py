@@ -14,10 +14,12 @@ import pytest
 from remuda.agents.opencode.messages import make_message_id
 from remuda.agents.opencode.server import request_now
 from remuda.errors import InvalidOptions
+from remuda.testing.script import ToolResult
 from support.delivery import answer, attempts
 from support.keeper import Start, event_named, until
 from support.messages import CHAIN, stages, step
 from support.opencode import PATIENCE, QUESTION, Opencode, bash, record_of, screen, server_of
+from support.watcher import TOOL_TURN
 
 pytestmark = pytest.mark.real
 
@@ -61,6 +63,10 @@ def test_message_chain_draft_human_turn_interrupt_and_errors(opencode: Opencode,
     assert (step(failed, "ended")["end"], step(failed, "ended")["failure"]) == ("failed", "invalid_request")
     assert failed.reason == "broken"
     assert answer(post.ended(second)).endswith("to: right after it")
+    # What was not answered stays in the conversation, and the receipts say so.
+    last = {text for _, text in opencode.model.main_requests[-1].texts}
+    assert {"SLOW 60 stop me", "err 400 broken"} <= last
+    assert all(step(one, "ended")["in_conversation"] for one in (found, failed))
     # Hazard 5: opencode would try for long. The message is given back and tried later.
     message = post.put("err 429 90 limited")
     post.watcher.until("limited")
@@ -75,16 +81,20 @@ def test_message_chain_draft_human_turn_interrupt_and_errors(opencode: Opencode,
 def test_permissions_and_questions_are_answered_from_both_sides(opencode: Opencode, start: Start) -> None:
     post = opencode.start(start)
     post.client.request("watch")
-    post.watcher.until("idle")
+    post.watcher.settled("idle")
+    post.watcher.forget()
 
     message = post.put(bash("echo allowed > a"))
     ask = event_named(post.client, "ask", tool="bash")
+    post.watcher.until("waiting_permission", source="hook")
     assert ask["input"]["command"] == "echo allowed > a"
     until(lambda: "Permission required" in screen(post), "the dialog")
     with pytest.raises(InvalidOptions, match="opencode cannot run an edited input"):
         post.client.request("answer", id=ask["id"], behavior="allow", input={"command": "echo other > a"})
     post.client.request("answer", id=ask["id"], behavior="allow")
     assert "tool_result" in answer(post.ended(message))
+    post.watcher.until("idle", source="hook")
+    assert post.watcher.lasting_states() == TOOL_TURN
     assert (opencode.project / "a").read_text() == "allowed\n"
     until(lambda: "Permission required" not in screen(post), "a closed dialog")
 
@@ -108,9 +118,15 @@ def test_permissions_and_questions_are_answered_from_both_sides(opencode: Openco
     message = post.put(QUESTION)
     ask = event_named(post.client, "ask", reason="question")
     post.watcher.until("waiting_answer")
+    until(lambda: "enter submit  esc dismiss" in screen(post), "the dialog")
+    waiting = post.put("not an answer")
     answers = {"Which color?": "Blue"}
     post.client.request("answer", id=ask["id"], behavior="allow", input={**ask["input"], "answers": answers})
-    assert "Blue" in answer(post.ended(message)) or "Blue" in str(opencode.model.requests[-1].body)
+    results = [one.said.text for one in opencode.model.main_requests if isinstance(one.said, ToolResult)]
+    assert post.ended(message).stage == "acked"
+    results = [one.said.text for one in opencode.model.main_requests if isinstance(one.said, ToolResult)]
+    assert "Blue" in results[-1]
+    assert answer(post.ended(waiting)).endswith("to: not an answer")
     assert post.kept.complaints() == []
 
 
@@ -129,6 +145,17 @@ def test_server_that_dies_in_a_turn_is_started_again(opencode: Opencode, start: 
     assert (answer(found).endswith("to: two"), attempts(found)) == (True, [1])
     assert opencode.prompts() == ["one", "SLOW 60 cut", "two"]
     # What its terminal draws then is up to opencode: on a busy machine it takes more than half a minute.
+
+
+@pytest.mark.soak(only=True)
+@pytest.mark.timeout(600)
+def test_plugin_without_a_network_delays_the_start(opencode: Opencode, start: Start) -> None:
+    """Hazard 8: it tries to install a package first, for a minute or two."""
+    plugin = opencode.home / ".config" / "opencode" / "plugins" / "none.js"
+    plugin.parent.mkdir()
+    plugin.write_text("export const None = async () => ({})\n")
+    post = opencode.start(start)
+    assert answer(post.send("hello")).endswith("to: hello")
 
 
 def test_same_id_twice_adds_text_and_runs_nothing(opencode: Opencode, start: Start) -> None:
