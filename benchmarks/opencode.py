@@ -1,4 +1,4 @@
-"""What a request to a warm opencode costs, next to its own headless run, and what a session of it takes."""
+"""opencode: a warm request beside `opencode run`, a message to submitted, and the memory of a session."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.codex import report_session
 from benchmarks.report import Report
 from benchmarks.rivals import PROMPT, model_process
 from benchmarks.scene import Scene, bounded, memory_bytes
@@ -20,6 +21,7 @@ _LIMIT = 900.0
 _START_TIMEOUT = 150.0
 _REQUESTS = 3
 """Of each kind in a round."""
+_MESSAGES = 8
 _MB = 1e6
 
 
@@ -27,6 +29,7 @@ def measure(scene: Scene, report: Report, rounds: int) -> None:
     with bounded(_LIMIT, "opencode"), model_process() as url:
         cli = OpencodeCli(scene.folder / "opencode", url)
         asyncio.run(_measure(report, cli, rounds * _REQUESTS))
+        report_session(scene, report, cli, "opencode", rounds * _MESSAGES)
 
 
 async def _measure(report: Report, cli: OpencodeCli, requests: int) -> None:
