@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Timer
 
@@ -23,10 +24,11 @@ from remuda.paths import SessionPaths, sessions_folder
 from remuda.turns.holds import holds_file, save_holds
 from support.boss import RunningBoss
 from support.heimdall_client import PATIENCE
-from support.keeper import until
+from support.keeper import until, until_equal
 from support.mcp_agents import Agent, AgentBench, bench_in
 
 KEPT = "remuda.boss.evidence.kept:Kept"
+USAGE = "remuda.boss.evidence.usage:Usage"
 
 
 @pytest.fixture
@@ -298,7 +300,13 @@ def test_many_calls_at_once_are_refused_and_others_go_on(bench: AgentBench) -> N
         ]
         return list(await asyncio.gather(*calls, return_exceptions=True))
 
-    codes = {one.code for one in asyncio.run(flood()) if isinstance(one, RemudaError)}
+    other = bench.outside("eve")
+    theirs = other.start("b")
+    with ThreadPoolExecutor(1) as beside:
+        flooding = beside.submit(lambda: asyncio.run(flood()))
+        sent = other.call("send", session=theirs, text="hello")
+        assert other.waits(theirs, sent["message"])["ended"]
+    codes = {one.code for one in flooding.result() if isinstance(one, RemudaError)}
     assert codes == {"NOT_SAFE", "MESSAGE_NOT_FOUND"}
     assert ci.call("list_agents")["agents"][0]["session"] == name
 
@@ -314,6 +322,31 @@ def test_request_to_the_pool_is_refused_while_a_budget_of_its_folder_or_day_is_u
     save_holds(holds_file(), [over])
     refused = ci.refused("run", prompt="hello")
     assert (refused.code, refused.message) == ("PERMISSION_REFUSED", over["reason"])
+
+
+def test_tokens_of_the_whole_tree_are_counted_by_the_boss_and_limited(home: Path, bench: AgentBench) -> None:
+    bench.write("mcp.toml", "max_output_tokens = 14\n")
+    boss = RunningBoss(home, (KEPT, USAGE))
+    boss.start()
+    try:
+        lead = bench.outside("ci")
+        name = lead.start("a")
+        child = bench.agent_in(name)
+
+        def used() -> int:
+            found: int = child.call("whoami")["used"]["output_tokens"]
+            return found
+
+        for tokens in (7, 14):  # each answer of the scripted agent has seven
+            sent = lead.call("send", session=name, text="hello")
+            assert lead.waits(name, sent["message"])["ended"]
+            until_equal(used, tokens, "what was used")
+        refused = lead.refused("send", session=name, text="hello")
+        assert (refused.code, "14" in refused.message) == ("PERMISSION_REFUSED", True)
+        assert child.refused("start", name="b", agent="demo", prompt="hello").code == "PERMISSION_REFUSED"
+        assert bench.outside("eve").call("whoami")["used"]["output_tokens"] != 14  # another's tree
+    finally:
+        boss.close()
 
 
 def test_messages_that_are_sent_at_once_are_not_more_than_the_limit(bench: AgentBench) -> None:

@@ -94,13 +94,18 @@ class Reach:
         root = root_of(self.caller)
         own = find_session(root)
         records = [one for one in self.records() if root in chain_of(one)] + ([own] if own else [])
-        ids = {one.conversation.get("session_id") for one in records}
+        ids = {str(one.conversation["session_id"]) for one in records if "session_id" in one.conversation}
+        known = [count for one in sorted(ids) if (count := self._used_by(one)) is not None]
+        return sum(known) if known else None
+
+    def _used_by(self, session_id: str) -> int | None:
+        since = time.time() - _DAY
         try:
-            rows = BossClient().get("usage", by="session", since=time.time() - _DAY, limit=1000)["rows"]
-        except RemudaError:
+            total = BossClient().get("usage", by="session", since=since, session=session_id)["total"]
+        except RemudaError:  # no boss, or it does not know the session yet
             return None
-        known = [one["tokens"]["output"] for one in rows if one["session_id"] in ids]
-        return sum(count or 0 for count in known) if known else None
+        count: int | None = total["tokens"]["output"]
+        return count
 
     def records(self) -> list[SessionRecord]:
         folder = sessions_folder()
