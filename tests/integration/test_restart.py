@@ -134,7 +134,7 @@ def test_kill_is_on_disk_before_anything_is_ended(remuda: Commands) -> None:
     runs = remuda.home / "runs"
     stubborn = f"import signal\nfor one in (1, 15): signal.signal(one, signal.SIG_IGN)\n{COUNTED}"
     remuda.start("s", "--restart", "always", "--", sys.executable, "-c", stubborn, str(runs), "wait")
-    until(runs.exists, "the program")
+    until(lambda: runs.exists() and runs.read_text().endswith("\n"), "the program")
     program = Process(int(runs.read_text()))
     asked = remuda.begin("kill", "--grace", "600", "s")
     until(lambda: record(remuda, "s").killed, "the note")
@@ -147,7 +147,7 @@ def test_kill_is_on_disk_before_anything_is_ended(remuda: Commands) -> None:
     assert count(runs) == 1
 
 
-def test_resume_all_brings_back_in_order_what_is_wanted_and_names_the_rest(remuda: Commands) -> None:
+def test_resume_all_brings_back_what_is_wanted_and_names_the_rest(remuda: Commands) -> None:
     names = ("z", "m", "a")
     runs = {name: begin(remuda, name, "on-crash", "wait") for name in names}
     other = begin(remuda, "other", "never", "wait")
