@@ -23,7 +23,6 @@ from remuda.mcp.ledger import read_ledger
 from remuda.paths import SessionPaths, sessions_folder
 from remuda.turns.holds import holds_file, save_holds
 from support.boss import RunningBoss
-from support.commands import Commands
 from support.heimdall_client import PATIENCE
 from support.keeper import until, until_equal
 from support.mcp_agents import Agent, AgentBench, bench_in
@@ -323,26 +322,6 @@ def test_request_to_the_pool_is_refused_while_a_budget_of_its_folder_or_day_is_u
     save_holds(holds_file(), [over])
     refused = ci.refused("run", prompt="hello")
     assert (refused.code, refused.message) == ("PERMISSION_REFUSED", over["reason"])
-
-
-def test_request_runs_on_the_warm_pool_without_permissions_and_in_the_agents_folder(
-    bench: AgentBench, remuda: Commands
-) -> None:
-    ci = bench.outside("ci")
-    down = ci.refused("run", prompt="hello")
-    assert (down.code, "remuda pool serve" in str(down.hint)) == ("POOL_NOT_SERVED", True)
-    remuda("pool", "serve", "--demo", "--prewarm", "0", "--detach")
-    done = ci.call("run", prompt="hello")
-    assert (done["answer"], done["denied_tools"]) == ("REPLY#1 to: hello", [])
-    (bench.project / "inside").mkdir()
-    denied = ci.call("run", prompt="RUNBASH touch made", cwd=str(bench.project / "inside"))
-    assert denied["denied_tools"] == ["Bash"]
-    assert not (bench.project / "inside" / "made").exists()
-    for outside in ("/", str(bench.project / ".."), str(bench.home)):
-        assert ci.refused("run", prompt="hello", cwd=outside).code == "PERMISSION_REFUSED"
-    bench.write("mcp.toml", "max_messages = 2\n")
-    assert ci.refused("run", prompt="hello").code == "PERMISSION_REFUSED"
-    remuda("pool", "stop")
 
 
 def test_tokens_of_the_whole_tree_are_counted_by_the_boss_and_limited(home: Path, bench: AgentBench) -> None:

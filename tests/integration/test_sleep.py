@@ -430,7 +430,6 @@ def test_wake_that_fails_at_any_descriptor_leaves_nothing_and_can_be_tried_again
         failed += 1
         assert program_pids(post) == []
         until_equal(post.kept.descriptor_count, len(used), "descriptors that are closed")
-        until(lambda: not post.kept.paths.scratch.exists(), "a folder that is removed")
     resource.prlimit(keeper, files, limits)
     assert failed > 1
     assert post.send("are you there?").stage == "acked"
