@@ -147,6 +147,20 @@ def test_screen_that_shows_rest_before_the_dialog_is_drawn_is_no_stop() -> None:
     assert (index.queue(), state(index)) == ([], State.WORKING)
 
 
+def test_dialog_that_a_source_without_words_reported_first_gets_the_words_of_the_hook() -> None:
+    """The transcript of copilot shows a question before the hook is run that has the question."""
+    shown = event("asked", 15, Source.TRANSCRIPT, reason="question", waiting_for="tool.execution_start")
+    index = told(PROMPT, shown)
+    first = only(index)
+    index.take(event("asked", 15.5, Source.TITLE, reason="permission", message="of another dialog"), NOW)
+    assert only(index) == first
+    index.take(event("asked", 15.6, Source.TITLE, reason="question", message="Which color?"), NOW)
+    index.take(event("asked", 15.7, Source.TITLE, reason="question", message="Information requested"), NOW)
+    item = only(index)
+    assert (item.id, item.since, item.message) == (first.id, 15, "Which color?")
+    assert (first.message, item.detail) == ("", first.detail)
+
+
 @pytest.mark.parametrize(
     ("late", "how"),
     [("in order", "prompted"), ("behind the dialog", "moved_on"), ("behind the answer", "answered")],

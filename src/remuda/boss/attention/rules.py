@@ -307,7 +307,7 @@ def _asked_something(now: SessionProjection, event: Event) -> SessionProjection:
     """Handle a source that sees a dialog, but not which: one that we know, or a new one."""
     known = replace(now, shut_at=0.0)
     if known.open_asks:
-        return known
+        return _described(known, event)
     # A decision from elsewhere may be quicker than the report of the dialog.
     if any(ask.key and ask.ended_at and event.at - ask.asked_at <= SAME_MOMENT for ask in now.asks):
         return now
@@ -321,6 +321,15 @@ def _asked_something(now: SessionProjection, event: Event) -> SessionProjection:
             facts |= {"tool": call.tool, "input": call.input, "tool_use_id": tool_use_id}
     ask = Ask(make_ask_id(event), "", _reason_of(facts), event.at, facts)
     return replace(known, asks=(*now.asks, ask)[-_ASKS:])
+
+
+def _described(now: SessionProjection, event: Event) -> SessionProjection:
+    """Add the message of a report to the open dialog, if the reports before it had none."""
+    message, last = event.facts.get("message"), now.open_asks[-1]
+    if not message or last.key or last.facts.get("message") or last.reason is not _reason(event):
+        return now
+    described = replace(last, facts={**last.facts, "message": message})
+    return replace(now, asks=tuple(described if ask is last else ask for ask in now.asks))
 
 
 def _ask_ended(now: SessionProjection, event: Event) -> SessionProjection:
