@@ -7,18 +7,15 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remuda import Session
-from remuda.config import Config
 from remuda.errors import EXIT_CODES, InvalidOptions
 from remuda.keeper.claim import read_holder
 from remuda.keeper.record import SessionRecord
-from remuda.keeper.resume import Outcome, Restarter
 from remuda.paths import SessionPaths
 from support.boss_whole import CommandedBoss
 from support.commands import Commands
@@ -33,12 +30,6 @@ if sys.argv[2] == "wait":
 sys.exit(int(sys.argv[2]))
 """
 """A program that notes each of its runs, and waits or exits."""
-SLOW_START = f"""
-echo "${{0##*/}}" >> "${{0%/*}}/log"
-until [ -e "$0.go" ]; do sleep 0.02; done
-exec {sys.executable} -P -m remuda.testing.scripted_agent "$@"
-"""
-"""The scripted agent. It notes that it starts, and waits until it may come up."""
 
 
 @pytest.fixture
@@ -180,36 +171,6 @@ def test_resume_all_brings_back_what_is_wanted_and_names_the_rest(remuda: Comman
     until(lambda: count(other) == count(secret) == 2, "the second runs")
     remuda("kill", "--all", "--yes")
     assert "no session to bring back" in remuda("resume", "--all").out
-
-
-def test_sessions_come_back_in_the_order_of_their_start_and_not_all_at_once(
-    remuda: Commands, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", remuda.env["HOME"])
-    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
-    names, log = ("z", "m", "a", "q"), remuda.home / "log"
-    for name in names:
-        remuda.start(name, "--agent", "demo", "--restart", "on-crash")
-        remuda("send", name, "hello", "--wait")
-    for name in names:
-        remuda.kill_keeper(name)
-        path = remuda.sessions / f"{name}.json"
-        slow = ["sh", "-c", SLOW_START, str(remuda.home / name)]
-        path.write_text(json.dumps({**json.loads(path.read_text()), "argv": slow}))
-    log.touch()
-
-    def begun() -> list[str]:
-        return log.read_text().split()
-
-    restarter = Restarter(remuda.sessions, Config(), at_once=2)
-    with ThreadPoolExecutor(1) as beside:
-        done = beside.submit(restarter.round)
-        for released, _ in enumerate(names):
-            most = min(len(names), released + 2)
-            until(lambda: len(begun()) >= most, "the next starts")  # noqa: B023
-            assert {*begun()} == {*names[:most]}
-            (remuda.home / f"{begun()[released]}.go").touch()
-        assert [(one.outcome, one.error) for one in done.result().done] == [(Outcome.RESUMED, None)] * 4
 
 
 def test_resume_all_says_that_an_agent_ended_before_it_was_ready(remuda: Commands) -> None:
