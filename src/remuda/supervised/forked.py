@@ -108,7 +108,7 @@ def _supervise(
         program = start(argv, env, end_signal, blocked)  # not for it: `kept` is closed when it is executed
         for fd in kept:
             os.set_inheritable(fd, True)
-        words = command(program)
+        words = list(command(program))
         os.execve(sys.executable, words, env)
     except OSError as error:
         os.write(2, f"{argv[0]}: {error.strerror}\n".encode())

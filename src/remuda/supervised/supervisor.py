@@ -219,7 +219,8 @@ def prctl(option: int, value: int) -> None:
     if sys.platform.startswith("linux"):
         import _ctypes
 
-        _ctypes.call_function(_ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl"), (option, value, 0, 0, 0))
+        program = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # None is the program itself
+        _ctypes.call_function(_ctypes.dlsym(program, "prctl"), (option, value, 0, 0, 0))
 
 
 def _descendants(pid: int) -> list[int]:
