@@ -42,7 +42,7 @@ Document = dict[str, Any]
 _RELOAD_INTERVAL = 60.0
 """How often what is new is loaded, whether it was announced or not."""
 _WHOLE_INTERVAL = 1800.0
-"""How often all of it is: the hub's mark of a session that was removed stays for an hour."""
+"""How often everything is: the hub's mark of a session that was removed stays for an hour."""
 _MOST_ANNOUNCED = 50_000
 _STALE_READS = 5
 _STALE_PAUSE = 0.02
