@@ -198,6 +198,8 @@ class ThreadReader:
         self.first_messages: dict[str, str | None] = {}
         """The client's id of the message that started a turn, by turn."""
         self._ended: list[str] = []
+        self._prompts: list[tuple[str, object]] = []
+        """Prompts that were reported, by turn and id, the last ones."""
         self._conversation: dict[str, str] = {}
         self._items: dict[str, Document] = {}
         self._pieces: dict[str, int] = {}
@@ -250,9 +252,8 @@ class ThreadReader:
             found += self.turn_ended({"id": running, "status": "interrupted"})  # it was never written
         for n, turn in enumerate(turns):
             turn_id, is_over = str(turn.get("id")), turn.get("status") != "inProgress"
-            if turn_id == running and is_over:
-                found += self.turn_ended(turn)
-            elif n > newest:
+            # Of one that runs, the list may have the prompt and the end before the notices do.
+            if turn_id == running or n > newest:
                 self._begin(turn_id)
                 for item in as_objects(turn.get("items")):
                     if item.get("type") == "userMessage":
@@ -302,8 +303,11 @@ class ThreadReader:
         if item.get("type") == "userMessage":
             text = text_of(item)
             self.first_messages.setdefault(turn_id, item.get("clientId"))
-            recorded = PromptRecorded(text, turn_id, self.thread)
-            return [PromptSubmitted(text, turn_id), recorded] if done else []
+            key = turn_id, item.get("id")
+            if not done or key in self._prompts:
+                return []
+            self._prompts = [*self._prompts, key][-_KEPT_TURNS:]
+            return [PromptSubmitted(text, turn_id), PromptRecorded(text, turn_id, self.thread)]
         found, call = tool_of(item), str(item.get("id"))
         if found is None:
             return []

@@ -165,6 +165,24 @@ def test_catch_up_reports_what_was_missed_and_nothing_older(reader: ThreadReader
     assert ThreadReader().catch_up([old], all_new=False) == []
 
 
+def test_catch_up_reports_the_prompt_of_a_turn_that_was_only_seen_to_start(reader: ThreadReader) -> None:
+    """On a busy machine the list has the end of the turn, while the notices of its prompt still wait."""
+    item = {"type": "userMessage", "id": "i1", "clientId": "m1", "content": [{"type": "text", "text": "one"}]}
+    turn: dict[str, Any] = {"id": "a", "status": "inProgress", "items": [item]}
+    read(reader, note("turn/started", turn={"id": "a"}))
+    (running,) = reader.catch_up([turn], all_new=True)
+    assert running.events == (PromptSubmitted("one", "a"), PromptRecorded("one", "a", "t1"))
+    assert reader.first_messages == {"a": "m1"}
+    assert read(reader, note("item/completed", turnId="a", item=item)) == []
+    read(reader, note("turn/started", turn={"id": "b"}))
+    answer = {"type": "agentMessage", "text": "yes"}
+    over = {"id": "b", "status": "completed", "items": [{**item, "id": "i2", "clientId": "m2"}, answer]}
+    (ended,) = reader.catch_up([{**turn, "status": "completed"}, over], all_new=True)
+    assert ended.events[:2] == (PromptSubmitted("one", "b"), PromptRecorded("one", "b", "t1"))
+    assert isinstance(ended.events[2], TurnStopped)
+    assert reader.first_messages["b"] == "m2"
+
+
 def test_a_search_finds_the_turn_of_a_message() -> None:
     item = {"type": "userMessage", "clientId": "m1", "content": []}
     answer = {"type": "agentMessage", "text": "yes"}
