@@ -36,6 +36,8 @@ _TERMINAL_SETTLE = 0.5
 _LOOK_INTERVAL = 0.02
 _SUBSCRIBE_INTERVAL = 0.05
 _SUBSCRIBE_TRIES = 200
+# The list of turns has the end of a turn before its notice comes (0.166.0).
+_END_PATIENCE = 1.0
 _THREAD_PATIENCE = 10.0
 _PROMPT_PATIENCE = 5.0
 # An interrupt of a turn that has ended gets no answer at all (0.166.0).
@@ -226,6 +228,13 @@ class CodexChannel:
         for report in self._reader.catch_up(turns[::-1], all_new=self._is_new, was_lost=announce):
             self._report(report)
         self._is_new = False
+        if (turn := self._reader.listed_end) is not None:
+            self._tasks.start(self._end_listed(turn))
+
+    async def _end_listed(self, turn: Document) -> None:
+        """End a turn that is listed as over if no notice does: it may have ended before we subscribed."""
+        await asyncio.sleep(_END_PATIENCE)
+        self._report(self._reader.end_listed(turn))
 
     async def _turns(self, thread_id: str) -> list[dict[str, Any]]:
         """Return the last turns, the newest first."""

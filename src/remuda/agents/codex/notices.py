@@ -197,9 +197,13 @@ class ThreadReader:
         """Requests that wait for an answer: their id on the wire, method and parameters, by call."""
         self.first_messages: dict[str, str | None] = {}
         """The client's id of the message that started a turn, by turn."""
+        self.listed_end: Document | None = None
+        """The last turn, if it was listed as over before a notice said so."""
         self._ended: list[str] = []
         self._conversation: dict[str, str] = {}
         self._items: dict[str, Document] = {}
+        self._prompts: set[str] = set()
+        """Messages of the user in the turn that runs: the list of turns and a notice have the same ones."""
         self._pieces: dict[str, int] = {}
         self._usage: dict[str, dict[str, int]] = {}
         self._resets_at: float | None = None
@@ -238,6 +242,8 @@ class ThreadReader:
 
         `all_new`: none of them is from before we joined the conversation. `was_lost`: the connection was
         lost since. Only then a turn that is not among them is over: one that has just begun is listed later.
+        And only then the end of the last turn is reported, because notices say more of it and may still
+        come. See `listed_end`.
         """
         running, known = self.running, set(self.turns)
         if not known and not all_new:
@@ -245,19 +251,31 @@ class ThreadReader:
             known = set(self.turns[-_KEPT_TURNS:])
         newest = max((n for n, one in enumerate(turns) if one.get("id") in known), default=-1)
         found: list[AgentEvent] = []
+        self.listed_end = None
         if was_lost and running is not None and all(one.get("id") != running for one in turns):
             found += self.turn_ended({"id": running, "status": "interrupted"})  # it was never written
         for n, turn in enumerate(turns):
-            turn_id, is_over = str(turn.get("id")), turn.get("status") != "inProgress"
-            if turn_id == running and is_over:
+            turn_id = str(turn.get("id"))
+            if turn_id != running and n <= newest:
+                continue
+            self._begin(turn_id)
+            for item in as_objects(turn.get("items")):
+                if item.get("type") == "userMessage":
+                    found += self._item(item, turn_id, done=True)
+            if turn.get("status") == "inProgress":
+                continue
+            if was_lost or n < len(turns) - 1:
                 found += self.turn_ended(turn)
-            elif n > newest:
-                self._begin(turn_id)
-                for item in as_objects(turn.get("items")):
-                    if item.get("type") == "userMessage":
-                        found += self._item(item, turn_id, done=True)
-                found += self.turn_ended(turn) if is_over else []
+            elif not was_cut(turn):  # one that has just begun is listed as cut for a moment (0.166.0)
+                self.listed_end = turn
         return [self.report("thread/turns/list", *found)] if found else []
+
+    def end_listed(self, turn: Document) -> Report | None:
+        """Report the end of a `listed_end`, unless a notice did."""
+        turn_id = str(turn.get("id"))
+        if turn_id in self._ended or turn_id not in self.turns:
+            return None
+        return self.report("thread/turns/list", *self.turn_ended(turn))
 
     # ── notices ──
 
@@ -289,6 +307,7 @@ class ThreadReader:
         if turn_id and turn_id != self.running and turn_id not in self.turns:
             self.running, self._usage = turn_id, {}
             self._items.clear()
+            self._prompts.clear()
             self._pieces.clear()
             self.turns = [*self.turns, turn_id][-_KEPT_TURNS:]
             self.first_messages = {
@@ -296,12 +315,15 @@ class ThreadReader:
             }
 
     def _item(self, item: Document, turn_id: str, *, done: bool) -> list[AgentEvent]:
+        call = str(item.get("id"))
         if item.get("type") == "userMessage":
             text = text_of(item)
             self.first_messages.setdefault(turn_id, item.get("clientId"))
-            recorded = PromptRecorded(text, turn_id, self.thread)
-            return [PromptSubmitted(text, turn_id), recorded] if done else []
-        found, call = tool_of(item), str(item.get("id"))
+            if not done or call in self._prompts:
+                return []
+            self._prompts.add(call)
+            return [PromptSubmitted(text, turn_id), PromptRecorded(text, turn_id, self.thread)]
+        found = tool_of(item)
         if found is None:
             return []
         tool, given = found
@@ -318,9 +340,10 @@ class ThreadReader:
         """Return the events of a turn that has ended, also of one that ended while no one listened."""
         turn_id, status = str(turn.get("id")), turn.get("status")
         usages = list(self._usage.values()) if turn_id == self.running else []
-        self.running, self._usage = None, {}
+        if turn_id == self.running:  # else the next one runs already
+            self.running, self._usage = None, {}
+            self.open.clear()
         self._ended = [*self._ended, turn_id][-_KEPT_TURNS:]
-        self.open.clear()
         if status == "completed":
             text = answer_of(turn)
             final = MessageRecorded(turn_id, add_usage(usages), text, final=True)
