@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from websockets.asyncio.client import unix_connect
 
 from remuda import Session
 from remuda.agents.codex.rpc import RpcPeer
-from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.loopback_model import Gate, LoopbackModel
 from remuda.testing.real_cli.codex import RealCodex
-from remuda.testing.script import Fail, Reply
+from remuda.testing.script import Fail, Hold, Reply, Text
 from support.codex import MakeCodex, escalated, keep, press_until_gone
 from support.keeper import Start, event_named, until
-from support.messages import CHAIN, prompts, stages, step
+from support.messages import CHAIN, Post, prompts, stages, step
 
 pytestmark = pytest.mark.real
 
@@ -62,18 +63,53 @@ def test_a_turn_of_a_user_and_ours_never_mix(codex: RealCodex, start: Start, mod
     assert "only at its terminal" in step(refused, "dead")["reason"]
 
 
+def begin_new(post: Post) -> None:
+    """Begin a new conversation at the terminal, as a user does. Returns when the session is in it."""
+    before = post.client.describe()["conversation"]["session_id"]
+    post.watcher.until_shows("Worked for")  # codex refuses /new while the terminal shows a turn
+    post.watcher.press(b"/new")
+    post.watcher.until_shows("start a new chat")
+    post.watcher.press(b"\r")
+    until(lambda: post.client.describe()["conversation"]["session_id"] != before, "the new conversation")
+
+
 def test_a_new_conversation_of_the_user_gets_the_next_message(
     codex: RealCodex, start: Start, model: LoopbackModel
 ) -> None:
     post = keep(start, codex)
     assert stages(post.send("the secret is TANGERINE")) == CHAIN
-    before = post.client.describe()["conversation"]["session_id"]
-    post.watcher.press(b"/new")
-    post.watcher.until_shows("start a new chat")
-    post.watcher.press(b"\r")
-    until(lambda: post.client.describe()["conversation"]["session_id"] != before, "the new conversation")
+    begin_new(post)
     assert stages(post.send("which secret?")) == CHAIN
     assert b"TANGERINE" not in model.main_requests[-1].raw
+
+
+def test_title_that_comes_late_leads_to_no_other_conversation_and_resume_of_the_user_does(
+    codex: RealCodex, start: Start, model: LoopbackModel
+) -> None:
+    gate = Gate()
+    title = Reply((Hold(gate), Text('{"title": "Of the first one"}')))
+    model.when(lambda request: not request.is_main and "TANGERINE" in request.prompt, title)
+    post = keep(start, codex)
+    assert stages(post.send("the secret is TANGERINE")) == CHAIN
+    first = post.client.describe()["conversation"]["session_id"]
+    with gate:
+        gate.wait_reached()
+        begin_new(post)
+    path = str(post.kept.paths.scratch / "s")
+    until(lambda: asyncio.run(call(path, "thread/read", threadId=first))["thread"]["name"], "the title")
+    assert stages(post.send("which secret?")) == CHAIN
+    assert b"TANGERINE" not in model.main_requests[-1].raw
+    post.watcher.until_shows("REPLY#1 to: which secret?")
+    post.watcher.press(b"/resume")
+    post.watcher.until_shows("resume a saved chat")
+    post.watcher.press(b"\r")
+    post.watcher.until_shows("Resume a previous session")
+    post.watcher.press(b"Of the first")
+    post.watcher.until_shows("1 / 1 ")
+    press_until_gone(post, b"\r", "Resume a previous session")
+    until(lambda: post.client.describe()["conversation"]["session_id"] == first, "the first conversation")
+    assert stages(post.send("which secret now?")) == CHAIN
+    assert b"TANGERINE" in model.main_requests[-1].raw
 
 
 @pytest.mark.shows("a rate limit gives the message back for later")
@@ -130,8 +166,8 @@ def test_a_paste_into_the_permission_dialog_is_not_ours(
     assert json.dumps(prompts(model)).count("yes") == 1
 
 
-async def start_turn(path: str, thread: str, text: str, message_id: str) -> str:
-    """Call codex's server as another client does. Return the id of the turn that it answers with."""
+async def call(path: str, method: str, **params: Any) -> dict[str, Any]:
+    """Call codex's server as another client does."""
     async with unix_connect(path, uri="ws://localhost/", compression=None, max_size=None) as socket:
         peer = RpcPeer(socket.send)
 
@@ -141,10 +177,15 @@ async def start_turn(path: str, thread: str, text: str, message_id: str) -> str:
 
         listening = asyncio.create_task(listen())
         await peer.begin()
-        given = {"input": [{"type": "text", "text": text}], "clientUserMessageId": message_id}
-        answer = await peer.call("turn/start", threadId=thread, **given)
+        answer = await peer.call(method, **params)
         listening.cancel()
-        return str(answer["turn"]["id"])
+        return answer
+
+
+async def start_turn(path: str, thread: str, text: str, message_id: str) -> str:
+    """Start a turn as another client does. Return the id of the turn that is answered."""
+    given = {"input": [{"type": "text", "text": text}], "clientUserMessageId": message_id}
+    return str((await call(path, "turn/start", threadId=thread, **given))["turn"]["id"])
 
 
 def test_call_during_a_turn_is_added_to_it_and_an_id_runs_twice(

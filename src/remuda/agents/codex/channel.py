@@ -36,6 +36,8 @@ _TERMINAL_SETTLE = 0.5
 _LOOK_INTERVAL = 0.02
 _SUBSCRIBE_INTERVAL = 0.05
 _SUBSCRIBE_TRIES = 200
+# The list of turns has the end of a turn before its notice comes (0.166.0).
+_END_PATIENCE = 1.0
 _THREAD_PATIENCE = 10.0
 _PROMPT_PATIENCE = 5.0
 # An interrupt of a turn that has ended gets no answer at all (0.166.0).
@@ -59,6 +61,8 @@ class CodexChannel:
         """Notices that wait until it is known what happened before them."""
         self._others: set[str] = set()
         """Threads that are not the conversation."""
+        self._left: set[str] = set()
+        """Conversations that the terminal has left. It may come back to them."""
         self._subscribed = False
         self._subscribing = asyncio.Lock()
         self._is_new = False
@@ -141,13 +145,18 @@ class CodexChannel:
             elif thread_id is not None and thread_id != reader.thread:
                 self._others.add(thread_id)
             return
-        if thread_id is not None and thread_id != reader.thread and thread_id not in self._others:
+        if thread_id is not None and self._may_be_entered(thread_id, message):
             self._others.add(thread_id)
-            self._tasks.start(self._look_at(thread_id))
-        is_active = as_object(params.get("status")).get("type") == "active"
-        if thread_id == reader.thread and is_active and not self._subscribed:
+            self._tasks.start(self._look_at(thread_id, reader.thread))
+        if thread_id == reader.thread and _is_active(message) and not self._subscribed:
             self._tasks.start(self._subscribe())
         self._report(reader.read(message))
+
+    def _may_be_entered(self, thread_id: str, message: Document) -> bool:
+        """Return whether the terminal may have gone to this thread. One that it left has late notices."""
+        if thread_id == self._reader.thread or thread_id in self._others:
+            return False
+        return thread_id not in self._left or _is_opened(message)
 
     def _report(self, report: Report | None) -> None:
         if report is not None:
@@ -185,16 +194,23 @@ class CodexChannel:
 
     def _enter(self, thread: Document, how: str, *, is_new: bool) -> None:
         self._subscribed, self._is_new = False, is_new
+        if self._reader.thread is not None:
+            self._left.add(self._reader.thread)
+        self._left.discard(str(thread["id"]))
         self._report(self._reader.join(thread, how))
 
-    async def _look_at(self, thread_id: str) -> None:
-        """Find out whether the terminal went to this thread, as after its /resume."""
+    async def _look_at(self, thread_id: str, before: str | None) -> None:
+        """Find out whether the terminal went to this thread from the one before, as after its /resume."""
         with suppress(CallError, ChannelLost):
             thread = as_object((await self._peer.call("thread/read", threadId=thread_id)).get("thread"))
-            if is_conversation(thread):
-                self._others.discard(thread_id)
+            if not is_conversation(thread):
+                return
+            self._others.discard(thread_id)
+            if self._reader.thread == before:
                 self._enter(thread, "resume", is_new=False)
                 await self._subscribe()
+            elif self._reader.thread != thread_id:  # it has gone on to another one
+                self._left.add(thread_id)
 
     async def _subscribe(self) -> None:
         """Subscribe to the conversation as soon as the server can do that."""
@@ -226,6 +242,13 @@ class CodexChannel:
         for report in self._reader.catch_up(turns[::-1], all_new=self._is_new, was_lost=announce):
             self._report(report)
         self._is_new = False
+        if (turn := self._reader.listed_end) is not None:
+            self._tasks.start(self._end_listed(turn))
+
+    async def _end_listed(self, turn: Document) -> None:
+        """End a turn that is listed as over if no notice does: it may have ended before we subscribed."""
+        await asyncio.sleep(_END_PATIENCE)
+        self._report(self._reader.end_listed(turn))
 
     async def _turns(self, thread_id: str) -> list[dict[str, Any]]:
         """Return the last turns, the newest first."""
@@ -313,6 +336,20 @@ class CodexChannel:
         with suppress(CallError, TimeoutError):
             async with asyncio.timeout(_INTERRUPT_PATIENCE):
                 await self._peer.call("turn/interrupt", threadId=self._reader.thread, turnId=running)
+
+
+def _is_active(message: Document) -> bool:
+    status = as_object(as_object(message.get("params")).get("status"))
+    return message.get("method") == "thread/status/changed" and status.get("type") == "active"
+
+
+def _is_opened(message: Document) -> bool:
+    """Whether a client has opened a thread, or it works. Other notices, as of its title, may come late.
+
+    The goal of a thread is reported when a client resumes it, also if it has none (0.166.0).
+    """
+    opened = ("thread/goal/cleared", "thread/goal/updated", "turn/started")
+    return message.get("method") in opened or _is_active(message)
 
 
 def _has_no_turns(error: CallError) -> bool:

@@ -197,11 +197,13 @@ class ThreadReader:
         """Requests that wait for an answer: their id on the wire, method and parameters, by call."""
         self.first_messages: dict[str, str | None] = {}
         """The client's id of the message that started a turn, by turn."""
+        self.listed_end: Document | None = None
+        """The last turn, if it was listed as over before a notice said so."""
         self._ended: list[str] = []
-        self._prompts: list[tuple[str, object]] = []
-        """Prompts that were reported, by turn and id, the last ones."""
         self._conversation: dict[str, str] = {}
         self._items: dict[str, Document] = {}
+        self._prompts: set[str] = set()
+        """Messages of the user in the turn that runs: the list of turns and a notice have the same ones."""
         self._pieces: dict[str, int] = {}
         self._usage: dict[str, dict[str, int]] = {}
         self._resets_at: float | None = None
@@ -240,26 +242,40 @@ class ThreadReader:
 
         `all_new`: none of them is from before we joined the conversation. `was_lost`: the connection was
         lost since. Only then a turn that is not among them is over: one that has just begun is listed later.
+        And only then the end of the last turn is reported, because notices say more of it and may still
+        come. See `listed_end`.
         """
-        self._note_turns(turns)
         running, known = self.running, set(self.turns)
         if not known and not all_new:
             self.turns = [str(one.get("id")) for one in turns if one.get("status") != "inProgress"]
             known = set(self.turns[-_KEPT_TURNS:])
         newest = max((n for n, one in enumerate(turns) if one.get("id") in known), default=-1)
         found: list[AgentEvent] = []
+        self.listed_end = None
         if was_lost and running is not None and all(one.get("id") != running for one in turns):
             found += self.turn_ended({"id": running, "status": "interrupted"})  # it was never written
         for n, turn in enumerate(turns):
-            turn_id, is_over = str(turn.get("id")), turn.get("status") != "inProgress"
-            # Of one that runs, the list may have the prompt and the end before the notices do.
-            if turn_id == running or n > newest:
-                self._begin(turn_id)
-                for item in as_objects(turn.get("items")):
-                    if item.get("type") == "userMessage":
-                        found += self._item(item, turn_id, done=True)
-                found += self.turn_ended(turn) if is_over else []
+            turn_id = str(turn.get("id"))
+            if turn_id != running and n <= newest:
+                continue
+            self._begin(turn_id)
+            for item in as_objects(turn.get("items")):
+                if item.get("type") == "userMessage":
+                    found += self._item(item, turn_id, done=True)
+            if turn.get("status") == "inProgress":
+                continue
+            if was_lost or n < len(turns) - 1:
+                found += self.turn_ended(turn)
+            elif not was_cut(turn):  # one that has just begun is listed as cut for a moment (0.166.0)
+                self.listed_end = turn
         return [self.report("thread/turns/list", *found)] if found else []
+
+    def end_listed(self, turn: Document) -> Report | None:
+        """Report the end of a `listed_end`, unless a notice did."""
+        turn_id = str(turn.get("id"))
+        if turn_id in self._ended or turn_id not in self.turns:
+            return None
+        return self.report("thread/turns/list", *self.turn_ended(turn))
 
     # ── notices ──
 
@@ -284,15 +300,14 @@ class ThreadReader:
             case "serverRequest/resolved":
                 return self._resolved(params.get("requestId"))
             case "turn/completed":
-                turn = as_object(params.get("turn"))
-                self._note_turns([turn])
-                return self.turn_ended(turn)
+                return self.turn_ended(as_object(params.get("turn")))
         return []
 
     def _begin(self, turn_id: str) -> None:
         if turn_id and turn_id != self.running and turn_id not in self.turns:
             self.running, self._usage = turn_id, {}
             self._items.clear()
+            self._prompts.clear()
             self._pieces.clear()
             self.turns = [*self.turns, turn_id][-_KEPT_TURNS:]
             self.first_messages = {
@@ -300,15 +315,15 @@ class ThreadReader:
             }
 
     def _item(self, item: Document, turn_id: str, *, done: bool) -> list[AgentEvent]:
+        call = str(item.get("id"))
         if item.get("type") == "userMessage":
             text = text_of(item)
             self.first_messages.setdefault(turn_id, item.get("clientId"))
-            key = turn_id, item.get("id")
-            if not done or key in self._prompts:
+            if not done or call in self._prompts:
                 return []
-            self._prompts = [*self._prompts, key][-_KEPT_TURNS:]
+            self._prompts.add(call)
             return [PromptSubmitted(text, turn_id), PromptRecorded(text, turn_id, self.thread)]
-        found, call = tool_of(item), str(item.get("id"))
+        found = tool_of(item)
         if found is None:
             return []
         tool, given = found
@@ -325,9 +340,10 @@ class ThreadReader:
         """Return the events of a turn that has ended, also of one that ended while no one listened."""
         turn_id, status = str(turn.get("id")), turn.get("status")
         usages = list(self._usage.values()) if turn_id == self.running else []
-        self.running, self._usage = None, {}
+        if turn_id == self.running:  # else the next one runs already
+            self.running, self._usage = None, {}
+            self.open.clear()
         self._ended = [*self._ended, turn_id][-_KEPT_TURNS:]
-        self.open.clear()
         if status == "completed":
             text = answer_of(turn)
             final = MessageRecorded(turn_id, add_usage(usages), text, final=True)
@@ -340,11 +356,6 @@ class ThreadReader:
             wait = None if resets_at is None else max(1.0, resets_at - finite(turn.get("completedAt")))
             return [TurnFailed(kind, str(error.get("message", "")), turn_id, wait, resets_at)]
         return [TurnInterrupted(turn_id, died=was_cut(turn))]
-
-    def _note_turns(self, turns: Sequence[Document]) -> None:
-        """Keep that this conversation had a turn that ended. From then on codex has a file of it."""
-        if self.thread is not None and any(one.get("status") != "inProgress" for one in turns):
-            self._conversation["had_turn"] = self.thread
 
     def _take_limits(self, limits: Document) -> None:
         """Keep when the window ends that is used up."""

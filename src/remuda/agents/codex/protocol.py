@@ -61,6 +61,9 @@ USED: Mapping[str, Mapping[str, Sequence[str]]] = {
             *_under("rateLimits.secondary", _WINDOW),
         ),
         "thread/started": _under("thread", _THREAD),
+        "thread/status/changed": ("threadId", "status.type=active"),
+        "thread/goal/cleared": ("threadId",),
+        "thread/goal/updated": ("threadId",),
         "thread/tokenUsage/updated": (
             "threadId",
             "turnId",

@@ -165,22 +165,50 @@ def test_catch_up_reports_what_was_missed_and_nothing_older(reader: ThreadReader
     assert ThreadReader().catch_up([old], all_new=False) == []
 
 
-def test_catch_up_reports_the_prompt_of_a_turn_that_was_only_seen_to_start(reader: ThreadReader) -> None:
-    """On a busy machine the list has the end of the turn, while the notices of its prompt still wait."""
-    item = {"type": "userMessage", "id": "i1", "clientId": "m1", "content": [{"type": "text", "text": "one"}]}
-    turn: dict[str, Any] = {"id": "a", "status": "inProgress", "items": [item]}
+def test_a_turn_that_has_just_begun_is_not_cut_though_it_is_listed_so(reader: ThreadReader) -> None:
+    """For a moment its server lists it as one that a server before it left behind."""
+    begun: dict[str, Any] = {"id": "a", "status": "interrupted", "completedAt": None, "items": []}
+    assert reader.catch_up([begun], all_new=True) == []
+    assert (reader.running, reader.listed_end) == ("a", None)
+    events = read(reader, user("a", "hello", "m1"), ended("a"))
+    assert events[:2] == [PromptSubmitted("hello", "a"), PromptRecorded("hello", "a", "t1")]
+    assert TurnStopped("the answer", "a", conversation="t1") in events
+
+
+@pytest.mark.parametrize("noticed", [True, False])
+def test_a_turn_that_is_listed_as_over_before_its_notices_is_recorded_and_ends_once(
+    reader: ThreadReader, noticed: bool
+) -> None:
+    """The notices wait here, or were sent before we subscribed. Its usage comes again for a new client."""
+    answer = {"type": "agentMessage", "text": "the answer"}
+    prompt = user("a", "hello", "m1")
+    turn = {"id": "a", "status": "completed", "items": [prompt["params"]["item"], answer]}
     read(reader, note("turn/started", turn={"id": "a"}))
-    (running,) = reader.catch_up([turn], all_new=True)
-    assert running.events == (PromptSubmitted("one", "a"), PromptRecorded("one", "a", "t1"))
+    (report,) = reader.catch_up([turn], all_new=True)
+    assert report.events == (PromptSubmitted("hello", "a"), PromptRecorded("hello", "a", "t1"))
     assert reader.first_messages == {"a": "m1"}
-    assert read(reader, note("item/completed", turnId="a", item=item)) == []
+    assert reader.listed_end is turn
+    found = read(reader, usage(20, 13), *([prompt, ended("a")] if noticed else []))
+    last = reader.end_listed(turn)
+    assert (last is None) is noticed
+    found += last.events if last is not None else ()
+    (final,) = [event for event in found if isinstance(event, MessageRecorded)]
+    assert final.usage["input_tokens"] == 10
+    assert [event for event in found if isinstance(event, TurnStopped)] == [
+        TurnStopped("the answer", "a", conversation="t1")
+    ]
+    assert not [event for event in found if isinstance(event, PromptSubmitted)]
+
+
+def test_the_end_of_a_turn_that_was_listed_leaves_the_next_one_running(reader: ThreadReader) -> None:
+    turn = {"id": "a", "status": "completed", "items": []}
+    reader.catch_up([turn], all_new=True)
     read(reader, note("turn/started", turn={"id": "b"}))
-    answer = {"type": "agentMessage", "text": "yes"}
-    over = {"id": "b", "status": "completed", "items": [{**item, "id": "i2", "clientId": "m2"}, answer]}
-    (ended,) = reader.catch_up([{**turn, "status": "completed"}, over], all_new=True)
-    assert ended.events[:2] == (PromptSubmitted("one", "b"), PromptRecorded("one", "b", "t1"))
-    assert isinstance(ended.events[2], TurnStopped)
-    assert reader.first_messages["b"] == "m2"
+    last = reader.end_listed(turn)
+    assert last is not None
+    assert reader.running == "b"
+    reader.join({**THREAD, "id": "t2"}, "clear")
+    assert reader.end_listed(turn) is None
 
 
 def test_a_search_finds_the_turn_of_a_message() -> None:
@@ -240,7 +268,10 @@ def test_messages_of_another_shape_report_nothing_wrong(reader: ThreadReader, pa
         assert read(reader, {"method": method, "params": params}) == []
 
 
-def test_notices_of_a_turn_that_catch_up_reported_as_ended_begin_nothing(reader: ThreadReader) -> None:
+@pytest.mark.parametrize("lost", [True, False])
+def test_notices_of_a_turn_that_was_listed_as_over_begin_nothing_after_its_end(
+    reader: ThreadReader, lost: bool
+) -> None:
     """They wait while the conversation is joined. The session would be `streaming` for good."""
     whole = {
         "id": "a",
@@ -253,8 +284,10 @@ def test_notices_of_a_turn_that_catch_up_reported_as_ended_begin_nothing(reader:
         for vote in observer.take(report, 1.0, 1.0) if report is not None else ():
             evidence.record(vote)
 
-    for report in reader.catch_up([whole], all_new=True):
+    for report in reader.catch_up([whole], all_new=True, was_lost=lost):
         take(report)
+    if not lost:
+        take(reader.end_listed(whole))
     assert evidence.verdict.state is State.IDLE
     delta = note("item/agentMessage/delta", turnId="a", itemId="i", delta="the")
     for message in (note("turn/started", turn={"id": "a"}), user("a", "hello"), delta, ended("a")):
