@@ -245,6 +245,7 @@ class ThreadReader:
         And only then the end of the last turn is reported, because notices say more of it and may still
         come. See `listed_end`.
         """
+        self._note_turns(turns)
         running, known = self.running, set(self.turns)
         if not known and not all_new:
             self.turns = [str(one.get("id")) for one in turns if one.get("status") != "inProgress"]
@@ -300,7 +301,9 @@ class ThreadReader:
             case "serverRequest/resolved":
                 return self._resolved(params.get("requestId"))
             case "turn/completed":
-                return self.turn_ended(as_object(params.get("turn")))
+                turn = as_object(params.get("turn"))
+                self._note_turns([turn])
+                return self.turn_ended(turn)
         return []
 
     def _begin(self, turn_id: str) -> None:
@@ -356,6 +359,11 @@ class ThreadReader:
             wait = None if resets_at is None else max(1.0, resets_at - finite(turn.get("completedAt")))
             return [TurnFailed(kind, str(error.get("message", "")), turn_id, wait, resets_at)]
         return [TurnInterrupted(turn_id, died=was_cut(turn))]
+
+    def _note_turns(self, turns: Sequence[Document]) -> None:
+        """Keep that this conversation had a turn that ended. From then on codex has a file of it."""
+        if self.thread is not None and any(one.get("status") != "inProgress" for one in turns):
+            self._conversation["had_turn"] = self.thread
 
     def _take_limits(self, limits: Document) -> None:
         """Keep when the window ends that is used up."""
