@@ -362,7 +362,8 @@ class ThreadReader:
 
     def _note_turns(self, turns: Sequence[Document]) -> None:
         """Keep that this conversation had a turn that ended. From then on codex has a file of it."""
-        if self.thread is not None and any(one.get("status") != "inProgress" for one in turns):
+        over = [one for one in turns if one.get("status") != "inProgress" and not was_cut(one)]
+        if self.thread is not None and over:
             self._conversation["had_turn"] = self.thread
 
     def _take_limits(self, limits: Document) -> None:

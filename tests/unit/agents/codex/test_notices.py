@@ -170,9 +170,11 @@ def test_a_turn_that_has_just_begun_is_not_cut_though_it_is_listed_so(reader: Th
     begun: dict[str, Any] = {"id": "a", "status": "interrupted", "completedAt": None, "items": []}
     assert reader.catch_up([begun], all_new=True) == []
     assert (reader.running, reader.listed_end) == ("a", None)
+    assert "had_turn" not in reader.conversation
     events = read(reader, user("a", "hello", "m1"), ended("a"))
     assert events[:2] == [PromptSubmitted("hello", "a"), PromptRecorded("hello", "a", "t1")]
     assert TurnStopped("the answer", "a", conversation="t1") in events
+    assert reader.conversation["had_turn"] == "t1"
 
 
 @pytest.mark.parametrize("noticed", [True, False])
