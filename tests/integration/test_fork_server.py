@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import remuda
-from remuda.keeper.fork_server import ForkServer, greeting, surroundings
+from remuda.keeper.fork_server import ForkServer, greeting, may_be_in_sandbox, surroundings
 from remuda.keeper.spec import SessionSpec
 from remuda.keeper.start import start_attended
 from remuda.paths import connect_own
@@ -29,7 +29,8 @@ from support.heimdall_client import PATIENCE
 from support.keeper import Process, Start, end_processes, until
 
 pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="fork servers are for Linux only"
+    not sys.platform.startswith("linux") or may_be_in_sandbox(),
+    reason="fork servers are for Linux only, and not for a sandbox",
 )
 SECRET = "a-key-of-the-caller"
 
@@ -202,6 +203,16 @@ def test_one_whose_surroundings_changed_is_not_used(home: Path) -> None:
             connection.sendall(greeting()[:-1] + b"?")
             assert begun.result(PATIENCE) is None
             assert connection.recv(1) == b""
+
+
+SANDBOXED = "import ctypes; ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)"
+
+
+def test_a_caller_in_a_sandbox_has_none(runtime: Path, home: Path) -> None:
+    """Another sandbox may have other rules, which look the same."""
+    with started_after(SANDBOXED, home) as keeper:
+        assert not is_forked(keeper)
+        assert not servers(runtime)
 
 
 CONNECT = """

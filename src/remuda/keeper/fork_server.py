@@ -8,7 +8,7 @@ becomes the keeper. So it holds no session and no secret, and its keepers share 
 A keeper from here has to be what it would be if the caller had started it. So there is a fork server for each
 set of surroundings: every tab of a terminal and every login may have a cgroup of its own. A caller uses one
 only if both still have the same, and if no other process would have adopted the keeper (`_would_adopt`,
-`find_server`). In every other case the session is started the slow way.
+`find_server`). In every other case, and in a sandbox, the session is started the slow way.
 
     caller                      fork server
     connects                    forks twice
@@ -130,13 +130,22 @@ class ForkServer:
 
 
 def find_server() -> ForkServer | None:
-    """Return where a keeper may come from. None on other systems, and for a session in a session."""
+    """Return where a keeper may come from. None on other systems, in a session, and in a sandbox."""
     if not sys.platform.startswith("linux") or "REMUDA_SESSION" in os.environ:
         return None
     try:
-        return ForkServer()
+        return None if may_be_in_sandbox() else ForkServer()
     except OSError:  # our surroundings cannot be read
         return None
+
+
+def may_be_in_sandbox() -> bool:
+    """Return whether a program may have restricted us by Landlock, or by a filter of system calls.
+
+    The kernel does not show these rules, so two sandboxes look alike. Of all users but root it demands
+    `NoNewPrivs` for both.
+    """
+    return "\nNoNewPrivs:\t1\n" in _read("/proc/thread-self/status")
 
 
 def _folder() -> Path:
