@@ -22,7 +22,7 @@ from remuda.keeper.fork_server import ForkServer, greeting, may_be_in_sandbox, s
 from remuda.keeper.spec import SessionSpec
 from remuda.keeper.start import start_attended
 from remuda.paths import connect_own
-from remuda.proctree import descendants
+from remuda.proctree import children, command_of, descendants
 from remuda.supervised.child_process import SupervisedProcess
 from support.commands import COMMAND
 from support.heimdall_client import PATIENCE
@@ -213,6 +213,33 @@ def test_a_caller_in_a_sandbox_has_none(runtime: Path, home: Path) -> None:
     with started_after(SANDBOXED, home) as keeper:
         assert not is_forked(keeper)
         assert not servers(runtime)
+
+
+IN_NAMESPACE = """
+from remuda.paths import home
+from test_fork_server import *
+for name in ("first", "second"):
+    subprocess.run([*COMMAND, "start", name, "-d", "--", "cat"], check=True, stdout=subprocess.DEVNULL)
+    until(is_ready, "a fork server")
+print(parent_of(os.getpid()), is_forked(keeper_of(home(), "second")))
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a namespace")
+def test_caller_that_came_into_a_namespace_uses_it() -> None:
+    """As after `docker exec`: its parent is outside."""
+    words = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sleep", "1000"]
+    with subprocess.Popen(words) as outside:
+        try:
+            until(lambda: has_begun(outside.pid), "the first process of the namespace")
+            inside = children(outside.pid)[0]
+            assert output_of(IN_NAMESPACE, "nsenter", "-t", str(inside), "-p", "-m").split() == ["0", "True"]
+        finally:
+            outside.kill()
+
+
+def has_begun(parent: int) -> bool:
+    return any("sleep" in command_of(pid)[:1] for pid in children(parent))
 
 
 CONNECT = """

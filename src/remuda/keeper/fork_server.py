@@ -199,12 +199,15 @@ def _parent(pid: int) -> int:
 
 
 def _ancestors() -> Iterator[int]:
-    """Yield our ancestors, at last 1 or 0: the system itself, which adopts all others."""
+    """Yield our ancestors, at last 1, which adopts all others.
+
+    It does so too if the last one has the parent 0: one of another pid namespace, as after `docker exec`.
+    """
     pid = os.getppid()
     while pid > 1:
         yield pid
         pid = _parent(pid)
-    yield pid
+    yield 1
 
 
 def _fingerprint() -> bytes:
