@@ -267,6 +267,21 @@ def test_it_ends_when_no_one_needs_it(runtime: Path) -> None:
     assert not os.listdir(path.parent)
 
 
+def test_one_removes_the_files_of_those_that_were_killed(server: Process, runtime: Path, home: Path) -> None:
+    """As after a reboot: the same surroundings may never come again."""
+    before = set(os.listdir(runtime / "remuda"))
+    with started_after("os.nice(1)", home):
+        until(lambda: len(listening(runtime)) == 2, "the other fork server")
+    assert before < set(os.listdir(runtime / "remuda"))
+    server.signal(signal.SIGKILL)
+    assert server.ended()
+    with started_after("os.nice(2)", home):
+        until(lambda: len(listening(runtime)) == 2, "the third fork server")
+    left = set(os.listdir(runtime / "remuda"))
+    assert len(left) == 4
+    assert not left & before
+
+
 @contextmanager
 def started_after(change: str, home: Path, name: str = "own") -> Iterator[int]:
     """The keeper that a command starts whose process did something before."""

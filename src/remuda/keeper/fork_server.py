@@ -284,6 +284,7 @@ def main() -> None:
     if lock is None:
         return
     listener = _listen(path)
+    _remove_stale(path.parent)
     files = _load()
     if (connection := _serve(listener, files)) is None:
         if lockfile.is_at(lock, lock_path):  # else the folder was removed, and the next one may be there
@@ -301,6 +302,24 @@ def _listen(path: Path) -> socket.socket:
     with SocketAddress(path) as address:
         listener.bind(address)
     return listener
+
+
+def _remove_stale(folder: Path) -> None:
+    """Remove the files of servers that were killed. Surroundings seldom come again, and their names neither.
+
+    A server that creates its lock at this moment may end because of this; the next start brings another.
+    """
+    from remuda import lockfile
+
+    for lock_path in folder.glob("keepers-*.lock"):
+        with contextlib.suppress(OSError):
+            fd = os.open(lock_path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                if lockfile.try_lock(fd) and lockfile.is_at(fd, lock_path):  # ours is locked too
+                    lock_path.with_suffix(".sock").unlink(missing_ok=True)
+                    lock_path.unlink()
+            finally:
+                os.close(fd)
 
 
 def _load() -> Files:
