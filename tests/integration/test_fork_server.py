@@ -134,6 +134,8 @@ STARTER = (
         "import site; site.ENABLE_USER_SITE = True; os.environ['HOME'] = '/nonexistent'",
         "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})",
         "os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))",
+        "open('/proc/self/coredump_filter', 'w').write('0')",
+        "import ctypes; ctypes.CDLL(None).prctl(29, 5_000_000)",
     ],
 )
 def test_a_caller_with_other_surroundings_does_not_use_it(server: Process, home: Path, change: str) -> None:
@@ -257,6 +259,13 @@ def test_a_caller_of_another_user_is_not_served(server: Process) -> None:
     words = [sys.executable, "-c", CONNECT, str(ForkServer().path)]
     done = [subprocess.run([*by, *words], capture_output=True, check=True).stdout for by in ([], other)]
     assert [int(one) > 0 for one in done] == [True, False]
+
+
+def test_no_session_gets_the_io_priority_of_the_first(runtime: Path, home: Path) -> None:
+    first = "os.system('ionice -c 3 -p %d' % os.getpid())"
+    with started_after(first, home) as keeper:
+        assert not is_forked(keeper)
+        until(lambda: not servers(runtime), "the end of what serves no one")
 
 
 def test_it_ends_when_no_one_needs_it(runtime: Path) -> None:
