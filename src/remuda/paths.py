@@ -39,11 +39,22 @@ def home(environ: Mapping[str, str] | None = None) -> Path:
     """Return `$REMUDA_HOME`, else `$XDG_STATE_HOME/remuda`, else `~/.local/state/remuda`."""
     environ = os.environ if environ is None else environ
     if own := environ.get("REMUDA_HOME"):
-        return Path(own).expanduser().absolute()
+        return expanded(own)
     state = environ.get("XDG_STATE_HOME", "")
     if os.path.isabs(state):  # a relative one is invalid, says its specification, and ignored
         return Path(state, "remuda")
-    return Path(environ.get("HOME") or "~", ".local/state/remuda").expanduser()
+    return expanded(Path(environ.get("HOME") or "~", ".local/state/remuda"))
+
+
+def expanded(path: Path | str) -> Path:
+    """Return an absolute path, with the home of a user instead of `~`. Raises `FolderUnusable`."""
+    try:
+        return Path(path).expanduser().absolute()
+    except RuntimeError as error:  # a user that this system does not know, or ours, without HOME
+        raise FolderUnusable(
+            f"cannot use folder {path}: the home of that user is not known",
+            hint="set HOME, or REMUDA_HOME to a folder of yours",
+        ) from error
 
 
 def config_home(environ: Mapping[str, str]) -> Path:

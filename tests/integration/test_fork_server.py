@@ -18,18 +18,19 @@ from pathlib import Path
 import pytest
 
 import remuda
-from remuda.keeper.fork_server import ForkServer, greeting, surroundings
+from remuda.keeper.fork_server import ForkServer, greeting, may_be_in_sandbox, surroundings
 from remuda.keeper.spec import SessionSpec
 from remuda.keeper.start import start_attended
 from remuda.paths import connect_own
-from remuda.proctree import descendants
+from remuda.proctree import children, command_of, descendants
 from remuda.supervised.child_process import SupervisedProcess
 from support.commands import COMMAND
 from support.heimdall_client import PATIENCE
 from support.keeper import Process, Start, end_processes, until
 
 pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="fork servers are for Linux only"
+    not sys.platform.startswith("linux") or may_be_in_sandbox(),
+    reason="fork servers are for Linux only, and not for a sandbox",
 )
 SECRET = "a-key-of-the-caller"
 
@@ -133,6 +134,8 @@ STARTER = (
         "import site; site.ENABLE_USER_SITE = True; os.environ['HOME'] = '/nonexistent'",
         "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})",
         "os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))",
+        "open('/proc/self/coredump_filter', 'w').write('0')",
+        "import ctypes; ctypes.CDLL(None).prctl(29, 5_000_000)",
     ],
 )
 def test_a_caller_with_other_surroundings_does_not_use_it(server: Process, home: Path, change: str) -> None:
@@ -204,6 +207,43 @@ def test_one_whose_surroundings_changed_is_not_used(home: Path) -> None:
             assert connection.recv(1) == b""
 
 
+SANDBOXED = "import ctypes; ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)"
+
+
+def test_a_caller_in_a_sandbox_has_none(runtime: Path, home: Path) -> None:
+    """Another sandbox may have other rules, which look the same."""
+    with started_after(SANDBOXED, home) as keeper:
+        assert not is_forked(keeper)
+        assert not servers(runtime)
+
+
+IN_NAMESPACE = """
+from remuda.paths import home
+from test_fork_server import *
+for name in ("first", "second"):
+    subprocess.run([*COMMAND, "start", name, "-d", "--", "cat"], check=True, stdout=subprocess.DEVNULL)
+    until(is_ready, "a fork server")
+print(parent_of(os.getpid()), is_forked(keeper_of(home(), "second")))
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a namespace")
+def test_caller_that_came_into_a_namespace_uses_it() -> None:
+    """As after `docker exec`: its parent is outside."""
+    words = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sleep", "1000"]
+    with subprocess.Popen(words) as outside:
+        try:
+            until(lambda: has_begun(outside.pid), "the first process of the namespace")
+            inside = children(outside.pid)[0]
+            assert output_of(IN_NAMESPACE, "nsenter", "-t", str(inside), "-p", "-m").split() == ["0", "True"]
+        finally:
+            outside.kill()
+
+
+def has_begun(parent: int) -> bool:
+    return any("sleep" in command_of(pid)[:1] for pid in children(parent))
+
+
 CONNECT = """
 import socket, sys
 with socket.socket(socket.AF_UNIX) as connection:
@@ -221,12 +261,34 @@ def test_a_caller_of_another_user_is_not_served(server: Process) -> None:
     assert [int(one) > 0 for one in done] == [True, False]
 
 
+def test_no_session_gets_the_io_priority_of_the_first(runtime: Path, home: Path) -> None:
+    first = "os.system('ionice -c 3 -p %d' % os.getpid())"
+    with started_after(first, home) as keeper:
+        assert not is_forked(keeper)
+        until(lambda: not servers(runtime), "the end of what serves no one")
+
+
 def test_it_ends_when_no_one_needs_it(runtime: Path) -> None:
     path = ForkServer().path
     path.parent.mkdir(mode=0o700)
     short = "import remuda.keeper.fork_server as server; server.IDLE_LIMIT = 0.1; server.main()"
     subprocess.run([sys.executable, "-P", "-c", short, str(path)], check=True, timeout=PATIENCE)
     assert not os.listdir(path.parent)
+
+
+def test_one_removes_the_files_of_those_that_were_killed(server: Process, runtime: Path, home: Path) -> None:
+    """As after a reboot: the same surroundings may never come again."""
+    before = set(os.listdir(runtime / "remuda"))
+    with started_after("os.nice(1)", home):
+        until(lambda: len(listening(runtime)) == 2, "the other fork server")
+    assert before < set(os.listdir(runtime / "remuda"))
+    server.signal(signal.SIGKILL)
+    assert server.ended()
+    with started_after("os.nice(2)", home):
+        until(lambda: len(listening(runtime)) == 2, "the third fork server")
+    left = set(os.listdir(runtime / "remuda"))
+    assert len(left) == 4
+    assert not left & before
 
 
 @contextmanager

@@ -339,6 +339,17 @@ def test_ls_with_the_files_removed_shows_the_session_alive(
     remuda("kill", "o")
 
 
+@pytest.mark.parametrize("words", [["ls", "--json"], ["kill", "--all"]], ids=["ls", "kill all"])
+def test_session_whose_folder_was_removed_is_found(remuda: Commands, words: list[str]) -> None:
+    remuda.start("o", "--", "cat")
+    keeper = remuda.keeper("o")
+    shutil.rmtree(remuda.sessions)
+    assert "o" in remuda(*words).out
+    if words[0] == "ls":
+        remuda("kill", "o")
+    assert keeper.ended()
+
+
 def test_session_in_python_with_the_files_removed_is_alive(remuda: Commands) -> None:
     remuda.start("o", "--", "cat")
     for name in ("o.pid", "o.sock"):

@@ -53,6 +53,20 @@ def test_home_nothing_set_is_below_the_users_home(monkeypatch: pytest.MonkeyPatc
     assert home() == Path("/me/.local/state/remuda")
 
 
+def test_home_of_an_unknown_user_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container with a user that it does not know, and without HOME."""
+    monkeypatch.setenv("REMUDA_HOME", "~no-such-user/remuda")
+    with pytest.raises(FolderUnusable, match="~no-such-user/remuda"):
+        home()
+    for name in ("REMUDA_HOME", "XDG_STATE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 54321)
+    with pytest.raises(FolderUnusable) as raised:
+        home()
+    assert raised.value.hint is not None
+    assert "HOME" in raised.value.hint
+
+
 def test_session_paths_lie_as_heimdall_lays_them() -> None:
     paths = SessionPaths.of("work", Path("/s"))
     assert (paths.socket, paths.pid, paths.log) == (

@@ -10,7 +10,7 @@ from pathlib import Path
 from remuda.duration import LONGEST, parse_time, show_duration, show_moment
 from remuda.errors import InvalidOptions, RemudaError, SessionNotFound
 from remuda.names import did_you_mean, is_name
-from remuda.paths import SessionPaths, known_names, own_config_file, sessions_folder
+from remuda.paths import SessionPaths, expanded, known_names, own_config_file, sessions_folder
 from remuda.patterns import pattern
 from remuda.untrusted import one_line
 
@@ -176,7 +176,7 @@ def find_folder(folder: Path | None, config: Config | None = None) -> Path:
         from remuda.config import load_own_config
 
         chosen = load_own_config(os.environ).socket_dir
-    return Path(chosen).expanduser().absolute() if chosen else sessions_folder()
+    return expanded(chosen) if chosen else sessions_folder()
 
 
 def coloured_state(text: str, state: str | None = None) -> str:

@@ -8,7 +8,7 @@ becomes the keeper. So it holds no session and no secret, and its keepers share 
 A keeper from here has to be what it would be if the caller had started it. So there is a fork server for each
 set of surroundings: every tab of a terminal and every login may have a cgroup of its own. A caller uses one
 only if both still have the same, and if no other process would have adopted the keeper (`_would_adopt`,
-`find_server`). In every other case the session is started the slow way.
+`find_server`). In every other case, and in a sandbox, the session is started the slow way.
 
     caller                      fork server
     connects                    forks twice
@@ -65,6 +65,8 @@ _STATUS = (
     "Mems_allowed",
 )
 _FILES = ("cgroup", "limits", "oom_score_adj", "personality", "loginuid", "sessionid", "attr/current")
+_PROCESS_FILES = ("coredump_filter", "timerslack_ns")
+"""Those that a thread does not have."""
 _NICE, _REALTIME_PRIORITY, _SCHEDULING_POLICY = 16, 37, 38
 _KEEPER, _FORKED = ["-P", "-m", "remuda.keeper"], ["-P", "-m", "remuda.keeper.fork_server"]
 _SUPERVISOR = "/remuda/supervised/supervisor.py"
@@ -130,13 +132,22 @@ class ForkServer:
 
 
 def find_server() -> ForkServer | None:
-    """Return where a keeper may come from. None on other systems, and for a session in a session."""
+    """Return where a keeper may come from. None on other systems, in a session, and in a sandbox."""
     if not sys.platform.startswith("linux") or "REMUDA_SESSION" in os.environ:
         return None
     try:
-        return ForkServer()
+        return None if may_be_in_sandbox() else ForkServer()
     except OSError:  # our surroundings cannot be read
         return None
+
+
+def may_be_in_sandbox() -> bool:
+    """Return whether a program may have restricted us by Landlock, or by a filter of system calls.
+
+    The kernel does not show these rules, so two sandboxes look alike. Of all users but root it demands
+    `NoNewPrivs` for both.
+    """
+    return "\nNoNewPrivs:\t1\n" in _read("/proc/thread-self/status")
 
 
 def _folder() -> Path:
@@ -190,12 +201,15 @@ def _parent(pid: int) -> int:
 
 
 def _ancestors() -> Iterator[int]:
-    """Yield our ancestors, at last 1 or 0: the system itself, which adopts all others."""
+    """Yield our ancestors, at last 1, which adopts all others.
+
+    It does so too if the last one has the parent 0: one of another pid namespace, as after `docker exec`.
+    """
     pid = os.getppid()
     while pid > 1:
         yield pid
         pid = _parent(pid)
-    yield pid
+    yield 1
 
 
 def _fingerprint() -> bytes:
@@ -213,11 +227,13 @@ def surroundings(process: int | str = "thread-self") -> tuple[object, ...]:
     base = f"/proc/{process}"
     status = dict(line.split(":\t", 1) for line in _read(f"{base}/status").splitlines() if ":\t" in line)
     fields = _fields(process)
+    owner = "/proc/self" if process == "thread-self" else base
+    paths = [*(f"{base}/{name}" for name in _FILES), *(f"{owner}/{name}" for name in _PROCESS_FILES)]
     return (
         [os.readlink(f"{base}/ns/{name}") for name in sorted(os.listdir(f"{base}/ns"))],
         os.readlink(f"{base}/root"),
         [status.get(name) for name in _STATUS],
-        [_read(f"{base}/{name}") for name in _FILES if os.path.exists(f"{base}/{name}")],
+        [_read(path) for path in paths if os.path.exists(path)],
         [fields[number] for number in (_NICE, _REALTIME_PRIORITY, _SCHEDULING_POLICY)],
     )
 
@@ -267,11 +283,14 @@ def main() -> None:
     _set_signals((), ())  # not those of the caller, nor of its shell
     if path.name != _socket_name(_fingerprint()):  # a relative PYTHONPATH leads to another package
         return
+    if _has_io_class():
+        return
     lock_path = path.with_suffix(".lock")
     lock = lockfile.acquire(lock_path, lambda _: True)
     if lock is None:
         return
     listener = _listen(path)
+    _remove_stale(path.parent)
     files = _load()
     if (connection := _serve(listener, files)) is None:
         if lockfile.is_at(lock, lock_path):  # else the folder was removed, and the next one may be there
@@ -283,12 +302,41 @@ def main() -> None:
     sys.exit(_become_keeper(connection))
 
 
+def _has_io_class() -> bool:
+    """Return whether a program such as `ionice` gave us a class, which all keepers would have.
+
+    A session that is started with a class may so lose it: reading its own would take a caller 3 ms.
+    """
+    import ctypes
+
+    number = {"x86_64": 252, "aarch64": 31, "riscv64": 31}.get(os.uname().machine)
+    return number is not None and ctypes.CDLL(None).syscall(number, 1, 0) >> 13 > 0
+
+
 def _listen(path: Path) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     path.unlink(missing_ok=True)  # of one that was killed: we have the lock
     with SocketAddress(path) as address:
         listener.bind(address)
     return listener
+
+
+def _remove_stale(folder: Path) -> None:
+    """Remove the files of servers that were killed. Surroundings seldom come again, and their names neither.
+
+    A server that creates its lock at this moment may end because of this; the next start brings another.
+    """
+    from remuda import lockfile
+
+    for lock_path in folder.glob("keepers-*.lock"):
+        with contextlib.suppress(OSError):
+            fd = os.open(lock_path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                if lockfile.try_lock(fd) and lockfile.is_at(fd, lock_path):  # ours is locked too
+                    lock_path.with_suffix(".sock").unlink(missing_ok=True)
+                    lock_path.unlink()
+            finally:
+                os.close(fd)
 
 
 def _load() -> Files:

@@ -36,9 +36,18 @@ def is_alive(paths: SessionPaths) -> bool:
 def living_names(folder: Path) -> list[str]:
     """Return the names of `live_names` and hidden ones. Reads no record of a session that has ended."""
     names = set(live_names(folder))
-    others = {_name_of(path) for _, path, _ in _holders(folder, names.__contains__)} - names
-    # A keeper that starts or ends has no socket either.
-    return sorted([*names, *(name for name in others if _is_open(SessionPaths(folder, name)))])
+    others = {_name_of(path): removed for _, path, removed in _holders(folder, names.__contains__)}
+    without_socket = [(name, removed) for name, removed in others.items() if name not in names]
+    return sorted([*names, *(name for name, removed in without_socket if _is_hidden(folder, name, removed))])
+
+
+def _is_hidden(folder: Path, name: str, removed: bool) -> bool:
+    """Return whether a keeper without a socket is neither starting nor ending."""
+    paths = SessionPaths(folder, name)
+    if not removed or paths.record.exists():
+        return _is_open(paths)
+    # All its files were removed. One that ends does so too, and is gone at once.
+    return find_hidden_keeper(paths) is not None
 
 
 def keepers_in(folder: Path) -> set[str]:
