@@ -136,6 +136,21 @@ def test_new_conversation_of_a_session_does_not_begin_its_budget_at_zero(bench: 
     until_equal(lambda: bench.row()["used"], float(OUTPUT), "its own count")
 
 
+def test_session_that_is_resumed_counts_the_conversations_before_that_too(bench: Bench) -> None:
+    bench.limit("output_tokens = 1000")
+    post = bench.keep("work")
+    assert post.send("one").stage == "acked"
+    assert post.send("/clear", command=True).stage == "acked"
+    assert post.send("two").stage == "acked"
+    until_equal(lambda: bench.row()["used"], float(2 * OUTPUT), "the sum")
+    post.kept.keeper.signal(signal.SIGKILL)
+    assert post.kept.keeper.ended()
+    post = bench.keep("work", resume=True)
+    assert post.send("/clear", command=True).stage == "acked"
+    assert post.send("three").stage == "acked"
+    until_equal(lambda: bench.row()["used"], float(3 * OUTPUT), "the sum with what was before")
+
+
 def test_denied_budget_stays_paused_and_asks_no_second_time(bench: Bench) -> None:
     bench.limit("turns = 1", 'per = ["folder", "day"]')
     first = bench.keep("first")

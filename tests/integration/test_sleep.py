@@ -48,6 +48,16 @@ _signal.signal = lambda n, h: None if n in (_signal.SIGTERM, _signal.SIGHUP) els
 """It ends by KILL alone."""
 
 
+SILENT = """
+import os, sys, tty
+tty.setraw(0)
+os.write(1, b"Delete the folder? [y/N] ")
+while data := os.read(0, 99):
+    open(sys.argv[2], "ab", buffering=0).write(data)
+"""
+"""An agent that shows a dialog that no one knows, and reports nothing."""
+
+
 @pytest.fixture
 def bench(start: Start, tmp_path: Path) -> Bench:
     return Bench(start, tmp_path)
@@ -146,6 +156,19 @@ def test_key_wakes_it_and_is_typed_when_the_composer_is_there(bench: Bench) -> N
     post.watcher.press(b" thought")
     until_equal(post.draft, "half a thought", "the draft")
     assert phase(post) == "awake"
+
+
+def test_key_that_wakes_it_is_not_typed_where_only_a_guess_says_that_it_is_idle(bench: Bench) -> None:
+    post = asleep(bench.start())
+    bench._program.write_text(SILENT)
+    before = bench.typed()
+    post.watcher.press(b"y")
+    until_equal(lambda: post.client.describe()["source"], "timing", "the guess")
+    post.watcher.until_shows("Delete the folder?")
+    until(lambda: any("guessed" in one for one in post.client.describe()["degraded"]), "degraded")
+    post.watcher.press(b"n")
+    until(lambda: b"n" in bench.typed()[len(before) :], "the key of a user who sees the dialog")
+    assert bench.typed()[len(before) :] == b"n"
 
 
 def test_client_that_only_watches_does_not_wake_it(bench: Bench) -> None:

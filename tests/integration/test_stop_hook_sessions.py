@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -126,6 +127,13 @@ FEEDBACK = '{"type": "user", "isMeta": true, "message": {"content": "Stop hook f
 OTHER_PROMPT = '{"type": "user", "message": {"content": "something else"}}\n'
 
 
+def with_transcript(box: Box, name: str = "one.jsonl") -> tuple[Path, dict[str, object]]:
+    """The transcript of session `one`, and what Claude reports of a stop."""
+    transcript = box.path(name)
+    transcript.write_text(OTHER_PROMPT + FEEDBACK)  # of a message before
+    return transcript, {**stop("one"), "hook_event_name": "Stop", "transcript_path": str(transcript)}
+
+
 @pytest.mark.parametrize(
     ("added", "more", "handed"),
     [
@@ -135,14 +143,13 @@ OTHER_PROMPT = '{"type": "user", "message": {"content": "something else"}}\n'
         (OTHER_PROMPT, {}, "bravo"),  # another agent's hook: nothing is known
         ("", {"stop_hook_active": False}, "bravo"),  # no transcript is kept
         (OTHER_PROMPT, {"stop_hook_active": False, "transcript_path": "/elsewhere"}, "bravo"),
+        (OTHER_PROMPT, {"stop_hook_active": False, "hook_event_name": "SubagentStop"}, "bravo"),
     ],
 )
 def test_a_message_that_the_agent_did_not_take_is_handed_out_again(
     box: Box, agent: subprocess.Popen[bytes], added: str, more: dict[str, object], handed: str
 ) -> None:
-    transcript = box.path("transcript")
-    transcript.write_text(FEEDBACK)  # of a message before
-    payload = {**stop("one"), "transcript_path": str(transcript)}
+    transcript, payload = with_transcript(box)
     box.put("alpha\nbravo\n")
     assert box.tick(payload=payload, pid=agent.pid) == "alpha"
     with transcript.open("a") as records:
@@ -155,6 +162,45 @@ def test_a_message_that_the_agent_did_not_take_is_handed_out_again(
     assert box.tick(payload={**payload, "stop_hook_active": True}, pid=agent.pid) == (
         "bravo" if handed == "alpha" else None
     )
+
+
+def test_a_transcript_that_was_rewritten_proves_nothing(box: Box, agent: subprocess.Popen[bytes]) -> None:
+    """A program that removes secrets makes it shorter: the feedback is before the place that is known."""
+    transcript, payload = with_transcript(box)
+    box.put("alpha\nbravo\n")
+    assert box.tick(payload=payload, pid=agent.pid) == "alpha"
+    transcript.write_text(FEEDBACK + FEEDBACK + 9 * OTHER_PROMPT)
+    assert box.tick(payload={**payload, "stop_hook_active": False}, pid=agent.pid) == "bravo"
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("rollout-2026-one.jsonl", {}),  # codex, started by Claude: its words for a feedback are others
+        ("one.jsonl", {"hook_event_name": "SubagentStop"}),  # its transcript is in another file
+    ],
+)
+def test_the_transcript_of_another_agent_proves_nothing(
+    box: Box, agent: subprocess.Popen[bytes], name: str, more: dict[str, object]
+) -> None:
+    transcript, payload = with_transcript(box, name)
+    box.put("alpha\nbravo\n")
+    assert box.tick(payload={**payload, **more}, pid=agent.pid) == "alpha"
+    with transcript.open("a") as records:
+        records.write(OTHER_PROMPT)
+    assert box.tick(payload={**payload, "stop_hook_active": False}, pid=agent.pid) == "bravo"
+
+
+def test_a_message_that_was_not_taken_at_its_last_attempt_is_a_dead_letter_and_said_to_be(
+    box: Box, agent: subprocess.Popen[bytes]
+) -> None:
+    transcript, payload = with_transcript(box)
+    box.envelope(id="m1", prompt="alpha", max_attempts=1)
+    assert box.tick(payload=payload, pid=agent.pid) == "alpha"
+    with transcript.open("a") as records:
+        records.write(OTHER_PROMPT)
+    ran = box.run(payload={**payload, "stop_hook_active": False}, pid=agent.pid)
+    assert (ran.reason, "it is a dead letter" in ran.err) == (None, True)
 
 
 def test_an_agent_that_got_another_session_goes_on(shared: Box, agent: subprocess.Popen[bytes]) -> None:

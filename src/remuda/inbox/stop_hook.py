@@ -1874,8 +1874,8 @@ def _settle(inbox: HookInbox, payload: "Json | None", began: int) -> "Decision |
         return Decision(None, goes_on=True)  # the agent goes on by itself; this is not an end
     if _was_not_taken(payload, lease):
         remove_file(inbox.files.responded)
-        inbox.nack(flight, 0.0, NOT_TAKEN)
-        inbox.notices.append(f"{NOT_TAKEN}; the message is handed out again")
+        is_back = inbox.nack(flight, 0.0, NOT_TAKEN) == "nacked"
+        inbox.notices.append(f"{NOT_TAKEN}; it is {'handed out again' if is_back else 'a dead letter'}")
         return None
     message = str(lease.get("id") or line_id(flight["start_offset"], str(flight.get("raw_line"))))
     inbox.answer(message, payload)
@@ -1883,13 +1883,34 @@ def _settle(inbox: HookInbox, payload: "Json | None", began: int) -> "Decision |
     return None
 
 
+_KNOWN_END = 4096
+
+
 def _transcript_place(payload: "Json") -> "list[Any] | None":
-    """Return the path and size of the agent's transcript, for a lease: what follows is about its message."""
+    """Return the path and size of Claude's transcript, and what it ends with, for a lease.
+
+    What follows there is about its message. That of a subagent is in another file. The hooks of another
+    agent that Claude has started have `CLAUDE_PID` too: only Claude's transcript has the name of the session.
+    """
     path = payload.get("transcript_path")
+    if payload.get("hook_event_name") != "Stop" or not isinstance(path, str):
+        return None
+    if not path.endswith(f"/{payload.get('session_id')}.jsonl"):
+        return None
     try:
-        return [path, posix.stat(path).st_size] if isinstance(path, str) and path else None
+        fd = open_file(path, O_RDONLY)
+        try:
+            size = posix.fstat(fd).st_size
+            return [path, size, _end_before(fd, size)]
+        finally:
+            posix.close(fd)
     except (OSError, ValueError):
         return None
+
+
+def _end_before(fd: int, size: int) -> str:
+    start = max(0, size - _KNOWN_END)
+    return digest(posix.pread(fd, size - start, start))
 
 
 _FEEDBACK = b"Stop hook feedback:"
@@ -1902,21 +1923,28 @@ def _was_not_taken(payload: "Json", lease: "Json") -> bool:
     stop is not one that a Stop hook caused, and its transcript has no feedback of a hook (2.1.325).
     """
     place = lease.get("transcript")
-    if payload.get("stop_hook_active") is not False or not _is_this_agent(lease):
+    if payload.get("hook_event_name") != "Stop" or payload.get("stop_hook_active") is not False:
         return False
-    if not isinstance(place, list) or len(place) != 2 or place[0] != payload.get("transcript_path"):
+    if not _is_this_agent(lease) or not isinstance(place, list) or len(place) != 3:
         return False
-    path, size = place
-    return isinstance(path, str) and _is_place(size) and _grew_without(_FEEDBACK, path, size)
+    path, size, end = place
+    if path != payload.get("transcript_path") or not isinstance(path, str) or not _is_place(size):
+        return False
+    return _grew_without(_FEEDBACK, path, size, end)
 
 
-def _grew_without(words: bytes, path: str, size: int) -> bool:
-    """Return whether a file has grown since it had `size`, and these words are not in what was added."""
+def _grew_without(words: bytes, path: str, size: int, known: object) -> bool:
+    """Return whether a file has grown since it had `size`, and these words are not in what was added.
+
+    Nothing is known of a file whose end at that time is not at that place now: it was rewritten.
+    """
     try:
         fd = open_file(path, O_RDONLY)
     except (OSError, ValueError):
         return False
     try:
+        if _end_before(fd, size) != known:
+            return False
         posix.lseek(fd, size, 0)
         end, has_grown = b"", False
         while piece := posix.read(fd, 1 << 20):

@@ -121,6 +121,7 @@ class Keeper:
             ephemeral=spec.ephemeral,
             worktree=dict(spec.worktree) if spec.worktree else None,
             resumed=spec.resume,
+            first_started_at=prepared.first_started_at,
         )
 
     # ── start ──

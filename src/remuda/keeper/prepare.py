@@ -112,6 +112,8 @@ class Prepared:
     begun: StartedProgram
     conversation: dict[str, Any]
     """What is known of it from its previous run."""
+    first_started_at: float | None
+    """When the first of its runs began; None for this one."""
     degraded: list[str]
     mailbox: Mailbox | None
     recorder: Recorder | None
@@ -125,6 +127,7 @@ def prepare(spec: SessionSpec, paths: SessionPaths, begun: StartedProgram | None
     mailbox = _open_mailbox(spec, begun.agent if begun else find_agent(spec.agent), paths, degraded)
     record = SessionRecord.load(paths.record) if spec.resume else None
     conversation = dict(record.conversation) if record else {}
+    first = (record.first_started_at or record.started_at) if record else None
     recorder = _open_recorder(spec)
     if begun is None:
         may_ask = mailbox is not None and find_agent(spec.agent).takes_argument(spec.argv)
@@ -138,7 +141,7 @@ def prepare(spec: SessionSpec, paths: SessionPaths, begun: StartedProgram | None
     elif begun.prompt is not None and mailbox is not None:
         mailbox.take_given()
     log.info("started pid %d: %s", begun.pty.pid, shlex.join(begun.launch.argv))
-    return Prepared(begun, conversation, [*degraded, *begun.launch.degraded], mailbox, recorder)
+    return Prepared(begun, conversation, first, [*degraded, *begun.launch.degraded], mailbox, recorder)
 
 
 def _open_mailbox(

@@ -51,6 +51,8 @@ class SessionRecord:
     """The git worktree that was made for it, as `Worktree.document`."""
     resumed: bool = False
     """Whether it was started again with its conversation."""
+    first_started_at: float | None = None
+    """When the first of its runs began; None for this one. A resume begins another run."""
     settled: bool = False
     """Whether it ran for a while (`restart.SETTLED_AFTER`). Known only of a session that may be restarted."""
     killed: bool = False

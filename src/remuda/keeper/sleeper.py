@@ -245,7 +245,8 @@ class Sleeper:
         self._stop_timer()
         self._phase, self._tries = Phase.AWAKE, WakeTries()
         self._quiet_since = session.now()
-        self._pass_keys(are_meant=session.evidence.verdict.state not in WAITING)
+        evidence = session.evidence  # a guess may be a dialog
+        self._pass_keys(are_meant=not evidence.is_guess and evidence.verdict.state not in WAITING)
 
     def _pass_keys(self, *, are_meant: bool) -> None:
         """Let users type. Keys that came before are dropped if they were not typed at what is there now."""

@@ -338,13 +338,16 @@ def _holds(account: LimitAccount) -> bool:
 
 
 def _earlier(session: Session, named: list[Session]) -> tuple[str, ...]:
-    """Return the earlier conversations in this run of a kept session. `named`: all of that name."""
+    """Return the earlier conversations of a kept session, also before it was resumed.
+
+    `named`: all of that name.
+    """
     if len(named) < 2 or session.name is None:
         return ()
     record = SessionRecord.load(SessionPaths(sessions_folder(), session.name).record)
     if record is None:
         return ()
-    since = finite(record.started_at) - _CLOCKS_DIFFER
+    since = finite(record.first_started_at or record.started_at) - _CLOCKS_DIFFER
     found = (one for one in named if one.id != session.id and not one.id.startswith("kept:"))
     return tuple(one.id for one in sorted(found, key=lambda one: one.first_seen) if one.first_seen >= since)
 
