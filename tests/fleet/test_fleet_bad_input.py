@@ -267,3 +267,23 @@ def test_a_right_that_the_hub_does_not_give_is_named_in_the_status(bench: FleetB
     build.start("work")  # its events may not be published
     until(lambda: "ev.build7." in build.status()["problems"].get("rights", ""), "the refusal")
     assert "the hub refused" in build.remuda("fleet", "status").out
+
+
+def test_a_viewer_cannot_put_words_into_the_status_of_another_host(pair: Pair) -> None:
+    bench, _, build = pair
+    viewer = Membership(read_key(bench.hub.new_key("snoop", "viewer")), bench.hub.url, "snoop")
+    subject = exchange.request_subject("build7", "GET", "/v1/sessions", "snoop")
+
+    async def go() -> None:
+        hub = await Hub.connect(viewer)
+        try:
+            data = exchange.write_request("GET", "/v1/sessions", None, hub.now() + 5.0)
+            for reply in ("an.snoop.run-this.now", "an.snoop.build7.to.many"):
+                await hub.publish(subject, data, reply=reply)
+            answer = await hub.request(subject, data, 5.0)  # of a sender that keeps to the rules
+            assert "sessions" in exchange.read_answer(answer, "build7")
+        finally:
+            await hub.close()
+
+    asyncio.run(go())
+    assert "rights" not in build.status()["problems"]
