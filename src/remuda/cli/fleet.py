@@ -400,7 +400,7 @@ def status(as_json: bool) -> None:
         took = f", answers in {1000 * latency:.1f} ms" if latency is not None else ""
         fields.append(("hub", f"{document['url']}, connected for {ago}{took}"))
     else:
-        fields.append(("hub", style(f"{document['url']} not connected for {ago}", fg="red")))
+        fields.append(("hub", style(f"{document['url']}, not connected for {ago}", fg="red")))
         fields.append(("why", str(document["error"] or "it does not answer")))
     fields += [("problem", f"{name}: {why}") for name, why in sorted(document.get("problems", {}).items())]
     if document.get("events_waiting"):

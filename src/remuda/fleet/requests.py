@@ -31,6 +31,7 @@ from remuda.errors import (
     WaitTimeout,
 )
 from remuda.paths import private_folder
+from remuda.pool.protocol import is_event
 from remuda.tasks import TaskSet
 from remuda.untrusted import BadJson, as_objects, dump_json, finite, one_line, parse_object
 
@@ -88,10 +89,14 @@ class SentRequest:
         return self.hosts[-1] if self.hosts and self.document["state"] != "queued" else None
 
     def receive(self, events: list[Document], begin: int) -> None:
-        """Take events of the host that has it; `begin` is the number of the first. Known ones are dropped."""
+        """Take events of the host that has it; `begin` is the number of the first.
+
+        Known ones are dropped, and those that no pool sends: a follower relies on their fields, and the
+        end of a request is reported in another way.
+        """
         known = max(0, self.received - begin)  # those before `begin` were lost with an earlier boss
         if known < len(events):
-            self.add(*events[known:])
+            self.add(*filter(is_event, events[known:]))
             self.received = begin + len(events)
 
     def add(self, *events: Document) -> None:

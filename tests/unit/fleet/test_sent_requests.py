@@ -84,6 +84,32 @@ def test_a_claim_that_the_disk_does_not_take_is_no_attempt(tmp_path: Path) -> No
     asyncio.run(go())
 
 
+def test_events_that_no_pool_sends_are_dropped(tmp_path: Path) -> None:
+    """The one who follows would end with a KeyError, or take one for the end."""
+
+    async def go() -> None:
+        put(tmp_path, "r1", state="running", hosts=["build7"])
+        requests = SentRequests(tmp_path)
+        token = {"type": "token", "text": "a"}
+        bad: list[dict[str, Any]] = [
+            {},
+            {"type": ["token"]},
+            {"type": "token"},
+            {"type": "tool_use", "id": 1},
+        ]
+        bad += [
+            {"type": "done", "result": {"text": "x"}},
+            {"type": "error"},
+            {"type": "retry", "lost": "desk"},
+        ]
+        report = {"do": "events", "attempt": 1, "from": 0, "events": [*bad, token, 7]}
+        for _ in range(2):  # reported again, they are known
+            assert await requests._carry_out("r1", "build7", report) == {"ok": True}
+        assert (await requests.follow("r1", 0, 0.0))["events"] == [token]
+
+    asyncio.run(go())
+
+
 def test_a_request_that_is_claimed_and_cancelled_at_once_is_cancelled_on_the_disk(tmp_path: Path) -> None:
     async def go() -> None:
         for number in range(30):
