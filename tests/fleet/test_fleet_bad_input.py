@@ -59,8 +59,15 @@ def test_a_key_of_another_hub_is_refused_and_nothing_is_joined(pair: Pair) -> No
 def test_messages_for_a_host_whose_key_was_revoked_wait_for_its_new_key(pair: Pair) -> None:
     bench, desk, build = pair
     work = pair.start("revoked")
+
+    def is_listed() -> bool:
+        return any(one["host"] == "build7" for one in desk.remuda.json("ls"))
+
+    until(is_listed, "the session")
     bench.hub.remuda("fleet", "keys", "revoke", "build7")
     until(lambda: "does not accept the key" in str(build.status()["error"]), "the refusal")
+    # Else those of a machine that was lost would be listed for good.
+    until(lambda: not is_listed(), "the removal of its sessions")
     message = desk.send(work, "for later")
     assert desk.receipt(message)["stage"] == "sent"
     build.remuda("fleet", "leave")
@@ -68,6 +75,7 @@ def test_messages_for_a_host_whose_key_was_revoked_wait_for_its_new_key(pair: Pa
     build.join(bench.hub, "host")
     desk.until_stage(message, "acked")
     assert build.prompts("revoked") == ["for later"]
+    until(is_listed, "the session of the new key")
 
 
 @pytest.mark.parametrize("shift", [HOUR, -HOUR])
