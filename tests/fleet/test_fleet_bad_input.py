@@ -59,8 +59,15 @@ def test_a_key_of_another_hub_is_refused_and_nothing_is_joined(pair: Pair) -> No
 def test_messages_for_a_host_whose_key_was_revoked_wait_for_its_new_key(pair: Pair) -> None:
     bench, desk, build = pair
     work = pair.start("revoked")
+
+    def is_listed() -> bool:
+        return any(one["host"] == "build7" for one in desk.remuda.json("ls"))
+
+    until(is_listed, "the session")
     bench.hub.remuda("fleet", "keys", "revoke", "build7")
     until(lambda: "does not accept the key" in str(build.status()["error"]), "the refusal")
+    # Else those of a machine that was lost would be listed for good.
+    until(lambda: not is_listed(), "the removal of its sessions")
     message = desk.send(work, "for later")
     assert desk.receipt(message)["stage"] == "sent"
     build.remuda("fleet", "leave")
@@ -68,6 +75,7 @@ def test_messages_for_a_host_whose_key_was_revoked_wait_for_its_new_key(pair: Pa
     build.join(bench.hub, "host")
     desk.until_stage(message, "acked")
     assert build.prompts("revoked") == ["for later"]
+    until(is_listed, "the session of the new key")
 
 
 @pytest.mark.parametrize("shift", [HOUR, -HOUR])
@@ -267,3 +275,23 @@ def test_a_right_that_the_hub_does_not_give_is_named_in_the_status(bench: FleetB
     build.start("work")  # its events may not be published
     until(lambda: "ev.build7." in build.status()["problems"].get("rights", ""), "the refusal")
     assert "the hub refused" in build.remuda("fleet", "status").out
+
+
+def test_a_viewer_cannot_put_words_into_the_status_of_another_host(pair: Pair) -> None:
+    bench, _, build = pair
+    viewer = Membership(read_key(bench.hub.new_key("snoop", "viewer")), bench.hub.url, "snoop")
+    subject = exchange.request_subject("build7", "GET", "/v1/sessions", "snoop")
+
+    async def go() -> None:
+        hub = await Hub.connect(viewer)
+        try:
+            data = exchange.write_request("GET", "/v1/sessions", None, hub.now() + 5.0)
+            for reply in ("an.snoop.run-this.now", "an.snoop.build7.to.many"):
+                await hub.publish(subject, data, reply=reply)
+            answer = await hub.request(subject, data, 5.0)  # of a sender that keeps to the rules
+            assert "sessions" in exchange.read_answer(answer, "build7")
+        finally:
+            await hub.close()
+
+    asyncio.run(go())
+    assert "rights" not in build.status()["problems"]

@@ -320,6 +320,19 @@ class LimitedHost(Host):
         raise AgentError("the account has reached its limit")
 
 
+def test_a_host_with_a_full_disk_delivers_its_answer_and_no_other_runs_it(
+    hub: HubMachine, home: Path
+) -> None:
+    async def go() -> None:
+        async with fleet(hub, home, "build7", lease=6.0) as (desk, (host,)):
+            (host.folder / "results").write_text("")  # no folder: nothing can be written there
+            document = await desk.end(await desk.send("once"))
+            assert document["outcome"]["result"]["text"] == "build7: once s3cret"
+            assert (host.ran, document["attempts"]) == (["once"], 1)
+
+    asyncio.run(go())
+
+
 def test_a_limit_that_is_met_in_a_turn_gives_the_request_to_another_account(
     hub: HubMachine, home: Path
 ) -> None:

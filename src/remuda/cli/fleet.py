@@ -288,7 +288,9 @@ def prepare_own(url: str, path: Path | None, ca: Path | None, replicas: int) -> 
 @keys.command("revoke", short_help="Make a key invalid.")
 @click.argument("name")
 def revoke(name: str) -> None:
-    """Make the key of NAME invalid, and disconnect it.
+    """Make the key of NAME invalid, disconnect it, and list its sessions no more.
+
+    Messages for it wait, for a new key with this name.
 
     \b
     Example:
@@ -297,8 +299,28 @@ def revoke(name: str) -> None:
     need_extra()
     from remuda.fleet.hub_folder import HubFolder
 
-    HubFolder.default().revoke(name)
+    folder = HubFolder.default()
+    folder.revoke(name)
     echo(f"revoked the key of {name}")
+    if not folder.is_cluster and folder.server_pid() is not None:
+        try:
+            asyncio.run(_remove_sessions(folder, name))
+        except RemudaError as error:
+            complain(f"its sessions are still listed: {error}")
+
+
+async def _remove_sessions(folder: HubFolder, name: str) -> None:
+    """Take the sessions of a host from the hub, which it cannot do any more."""
+    from remuda.fleet.hub import Hub
+    from remuda.fleet.subjects import SESSIONS
+
+    hub = await Hub.connect(folder.admin())
+    try:
+        for one in await hub.load_all(SESSIONS, f"$KV.sessions.{name}.*"):
+            if one.data:
+                await hub.remove(one.subject)
+    finally:
+        await hub.close()
 
 
 # ── this machine ──
@@ -400,7 +422,7 @@ def status(as_json: bool) -> None:
         took = f", answers in {1000 * latency:.1f} ms" if latency is not None else ""
         fields.append(("hub", f"{document['url']}, connected for {ago}{took}"))
     else:
-        fields.append(("hub", style(f"{document['url']} not connected for {ago}", fg="red")))
+        fields.append(("hub", style(f"{document['url']}, not connected for {ago}", fg="red")))
         fields.append(("why", str(document["error"] or "it does not answer")))
     fields += [("problem", f"{name}: {why}") for name, why in sorted(document.get("problems", {}).items())]
     if document.get("events_waiting"):

@@ -411,7 +411,7 @@ class FleetHost:
             data = await self._carry_out(hub, request)
         except RemudaError as error:
             data = exchange.write_error(error.code, error.message, error.hint)
-        if not subjects.is_answer(request.reply):
+        if not subjects.is_answer(request.reply, hub.member.name):
             return
         try:
             await request.answer(data)

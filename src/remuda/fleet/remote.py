@@ -311,7 +311,8 @@ class RemoteHosts:
             done = ", so it is not known whether it was done" if acts else ""
             what = "is not connected to the hub" if isinstance(error, HostUnreachable) else "did not answer"
             done = "" if isinstance(error, HostUnreachable) else done
-            raise HostUnreachable(f"{host} {what}{done}{since}") from error
+            hint = "'remuda fleet status' lists the hosts"
+            raise HostUnreachable(f"{host} {what}{done}{since}", hint=hint) from error
 
     # ── messages ──
 

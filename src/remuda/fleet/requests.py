@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 from remuda.durable import read_regular, replace_file
 from remuda.errors import (
     Aborted,
+    FolderUnusable,
     HubRefused,
     HubUnreachable,
     InputError,
@@ -29,6 +31,7 @@ from remuda.errors import (
     WaitTimeout,
 )
 from remuda.paths import private_folder
+from remuda.pool.protocol import is_event
 from remuda.tasks import TaskSet
 from remuda.untrusted import BadJson, as_objects, dump_json, finite, one_line, parse_object
 
@@ -63,6 +66,8 @@ class SentRequest:
         self.heard = time.monotonic()
         """When the host that has it was last heard of. After a restart it gets its time again."""
         self.changed = asyncio.Event()
+        self.saving = threading.Lock()
+        self.is_saved = False
 
     @property
     def id(self) -> str:
@@ -84,10 +89,14 @@ class SentRequest:
         return self.hosts[-1] if self.hosts and self.document["state"] != "queued" else None
 
     def receive(self, events: list[Document], begin: int) -> None:
-        """Take events of the host that has it; `begin` is the number of the first. Known ones are dropped."""
+        """Take events of the host that has it; `begin` is the number of the first.
+
+        Known ones are dropped, and those that no pool sends: a follower relies on their fields, and the
+        end of a request is reported in another way.
+        """
         known = max(0, self.received - begin)  # those before `begin` were lost with an earlier boss
         if known < len(events):
-            self.add(*events[known:])
+            self.add(*filter(is_event, events[known:]))
             self.received = begin + len(events)
 
     def add(self, *events: Document) -> None:
@@ -96,6 +105,10 @@ class SentRequest:
             self.events += events
             self._bytes += size
         self.touch()
+
+    def change(self, **fields: Any) -> None:
+        self.document |= fields
+        self.is_saved = False
 
     def touch(self) -> None:
         changed, self.changed = self.changed, asyncio.Event()
@@ -120,16 +133,25 @@ class SentRequests:
             try:
                 document = parse_object(read_regular(path))
                 if document["id"] == path.stem and finite(document["created"]) > time.time() - _KEPT_SECONDS:
-                    self._requests[path.stem] = SentRequest(document)
+                    self._requests[path.stem] = request = SentRequest(_upgraded(document))
+                    request.is_saved = True
                     continue
-            except (OSError, BadJson, KeyError) as error:
+            except (OSError, BadJson, KeyError, TypeError) as error:
                 log.warning("cannot read %s: %s", path, error)
             path.unlink(missing_ok=True)
 
     def _save(self, request: SentRequest) -> None:
         """On the disk when this returns. A request that has ended has no payload any more."""
-        private_folder(self._folder)
-        replace_file(self._folder / f"{request.id}.json", dump_json(request.document).encode())
+        with request.saving:  # else an older state could come onto the disk after a newer one
+            if request.is_saved:
+                return
+            request.is_saved = True
+            try:
+                private_folder(self._folder)
+                replace_file(self._folder / f"{request.id}.json", dump_json(request.document).encode())
+            except BaseException:
+                request.is_saved = False
+                raise
 
     # ── for the routes of the boss ──
 
@@ -203,12 +225,16 @@ class SentRequests:
         return request
 
     async def _end(self, request: SentRequest, outcome: Document) -> None:
-        """Write down how it ended, once: the first end counts."""
-        if request.ended:
-            return
-        request.document |= {"outcome": outcome, "state": "ended", "payload": None}
-        await asyncio.to_thread(self._save, request)
-        request.touch()
+        """Write down how it ended, once: the first end counts.
+
+        On a full disk the end is known here all the same, and is written when it is reported again.
+        """
+        if not request.ended:
+            request.change(outcome=outcome, state="ended", payload=None)
+            try:
+                await asyncio.to_thread(self._save, request)
+            finally:
+                request.touch()
 
     # ── hosts ──
 
@@ -248,6 +274,9 @@ class SentRequests:
             answer = await self._carry_out(request_id, host, subjects.read(asked.data))
         except RemoteProtocolError as error:
             answer = {"refused": error.message}
+        except (OSError, FolderUnusable) as error:  # without an answer the host reports it again
+            log.warning("request %s cannot be written: %s", request_id[:80], error)
+            return
         try:
             await asked.answer(subjects.write(answer))
         except RemudaError as error:
@@ -256,8 +285,9 @@ class SentRequests:
     async def _carry_out(self, request_id: str, host: str, asked: Document) -> Document:
         request = self._requests.get(request_id)
         if request is None or request.ended:
+            if request is not None:  # on the disk first: the host then removes what it kept
+                await asyncio.to_thread(self._save, request)
             return {"gone": True}
-        known = request.document
         if asked.get("do") == "claim":
             return await self._claim(request, host)
         # One that lost the request and has its answer all the same is heard: who has it now is stopped.
@@ -270,7 +300,7 @@ class SentRequests:
             case "events":
                 request.receive(as_objects(asked.get("events")), int(finite(asked.get("from"))))
             case "release":
-                known |= {"state": "queued", "hosts": request.hosts[:-1]}
+                request.change(state="queued", hosts=request.hosts[:-1])
                 await asyncio.to_thread(self._save, request)
             case "end":
                 await self._end(request, _outcome(asked, host))
@@ -293,12 +323,25 @@ class SentRequests:
             return {"gone": True}
         if request.host is not None or request.received:  # lost, or given back in the middle
             request.add({"type": "retry", "attempt": len(hosts) + 1, "lost": request.host})
-        known |= {"state": "running", "hosts": [*hosts, host]}
+        request.change(state="running", hosts=[*hosts, host])
         request.heard, request.received = time.monotonic(), 0
         attempt, payload = len(request.hosts), known["payload"]
-        await asyncio.to_thread(self._save, request)
+        try:
+            await asyncio.to_thread(self._save, request)
+        except BaseException:
+            if not request.ended:  # the host does not hear that it has the request
+                request.change(state="queued", hosts=hosts)
+            raise
         request.touch()
         return {"attempt": attempt, "payload": payload, "timeout": left}
+
+
+def _upgraded(document: Document) -> Document:
+    """Return a document with the host of each attempt. An older version wrote the last one, and how many."""
+    if "hosts" not in document:
+        host, attempts = document.pop("host"), document.pop("attempts")
+        document["hosts"] = [str(host or "")] * int(finite(attempts))
+    return document
 
 
 def _outcome(asked: Document, host: str) -> Document:

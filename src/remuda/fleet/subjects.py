@@ -200,9 +200,11 @@ def answer_subject(asked: str, sender: str, token: str) -> str:
     return f"an.{sender}.{asked.split('.')[1]}.{token}"
 
 
-def is_answer(reply: str) -> bool:
-    """Whether an answer may go there. A sender could name any subject of the key that answers."""
-    return reply.startswith("an.")
+def is_answer(reply: str, name: str) -> bool:
+    """Whether an answer of `name` may go there. A sender could name any subject: one of this key, or one that
+    the server refuses, which the status would report."""
+    words = reply.split(".")
+    return len(words) == 4 and (words[0], words[2]) == ("an", name) and all(map(_TOKEN.fullmatch, words))
 
 
 def queue_subject(host: str) -> str:

@@ -88,7 +88,7 @@ class TunnelHost:
             answer = exchange.write_error(error.code, error.message, error.hint)
         finally:
             self._opening -= 1
-        if subjects.is_answer(request.reply):
+        if subjects.is_answer(request.reply, hub.member.name):
             try:
                 await request.answer(answer)
             except RemudaError as error:

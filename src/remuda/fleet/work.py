@@ -19,6 +19,7 @@ from remuda.durable import read_regular, replace_file
 from remuda.errors import (
     Aborted,
     ClientClosed,
+    FolderUnusable,
     HostUnreachable,
     HubUnreachable,
     PoolExhausted,
@@ -238,9 +239,15 @@ class RequestRunner:
         if end.get("lost"):
             raise HubUnreachable("the lease of a request could not be extended")
         if not end.get("gone"):
-            await asyncio.to_thread(self._keep, job, {"do": "end", "attempt": attempt, **end})
-            if not await self._deliver(job):
-                return  # `_deliver_left` goes on; a host that gets the request asks the sender first
+            report = {"do": "end", "attempt": attempt, **end}
+            try:
+                await asyncio.to_thread(self._keep, job, report)
+            except (OSError, FolderUnusable) as error:  # a full disk must not make another host run it again
+                log.warning("the end of request %s cannot be kept: %s", job.id, error)
+                await self._report(job, report)
+            else:
+                if not await self._deliver(job):
+                    return  # `_deliver_left` goes on; a host that gets the request asks the sender first
         await self._connection().settle(taken.token, b"+ACK")
 
     async def _run(self, taken: Taken, job: _Job, claim: Message) -> Message:

@@ -171,6 +171,18 @@ class PoolProtocol:
         return message
 
 
+def is_event(message: Message) -> bool:
+    """Return whether a message that came another way is a valid one of a request, and not its end."""
+    kind = message.get("type")
+    if not isinstance(kind, str) or _TO_PEER.get(("greeted", kind)) != "greeted":
+        return False
+    try:
+        _check_fields(kind, message)
+    except RemoteProtocolError:
+        return False
+    return True
+
+
 def _parse(body: bytes) -> Message:
     try:
         message = parse_json(body, keep_surrogates=True)

@@ -52,6 +52,20 @@ def test_two_texts_have_two_tokens(one: str, other: str) -> None:
     assert (subjects.encode(one) == subjects.encode(other)) is (one == other)
 
 
+def test_an_answer_goes_only_where_its_host_has_the_right() -> None:
+    for reply, is_right in (
+        ("an.desk.build7.0f", True),
+        ("an.desk.build8.0f", False),
+        ("an.desk.build7.0f.more", False),
+        ("an.*.build7.0f", False),
+        ("an.desk.build7.", False),
+        ("ev.build7.x", False),
+        ("", False),
+    ):
+        assert subjects.is_answer(reply, "build7") is is_right
+        assert not is_right or may_publish("build7", {Role.HOST}, reply)
+
+
 @given(some.text(max_size=60))
 def test_a_token_that_no_text_has_is_refused(token: str) -> None:
     try:

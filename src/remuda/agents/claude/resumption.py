@@ -138,7 +138,7 @@ class ClaudeResumption:
         if transcript is None:
             known = conversation.get("transcript_path")
             raise NotSafe(
-                f"the transcript of conversation {session_id} does not exist"
+                f"the transcript of conversation {session_id}, which its first message makes, does not exist"
                 + (f": {known}" if known else " yet")
             )
         if not has_messages(transcript):
