@@ -25,7 +25,7 @@ pytestmark = pytest.mark.real
 @pytest.mark.shows("the usage of a turn is known")
 def test_message_is_called_with_the_whole_chain(codex: RealCodex, start: Start, model: LoopbackModel) -> None:
     post = keep(start, codex)
-    with model.hold() as gate:  # the usage of a turn that is over before it is subscribed to is unknown
+    with model.hold():  # the usage of a turn that is over before it is subscribed to is unknown
         message = post.put("! hello\tcodex\n/second line  ")
         post.reached(message, "recorded")
     sent = post.ended(message)
