@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.codex import report_session
+from benchmarks.codex import WARM, report_session
 from benchmarks.report import Report
 from benchmarks.rivals import PROMPT, model_process
 from benchmarks.scene import Scene, bounded, memory_bytes
@@ -47,10 +47,10 @@ async def _measure(report: Report, cli: OpencodeCli, requests: int) -> None:
             warm.append(time.monotonic() - began)
             own.append(await asyncio.to_thread(_run_once, cli))
         used = sum(memory_bytes(pid)[0] for pid in _processes(cli))
-        report.add("memory, server and terminal", used / _MB, "MB")
+        report.add("memory, server and terminal", used / _MB, "MB", note="RSS, while a worker is ready")
     middle = report.median("warm request", warm, "s")
     rival = report.median("opencode run", own, "s")
-    report.add("warm request / opencode run", middle / rival, "x")
+    report.add("warm request / opencode run", middle / rival, "x", WARM)
 
 
 def _run_once(cli: OpencodeCli) -> float:
