@@ -41,11 +41,16 @@ def measure(scene: Scene, report: Report, rounds: int) -> None:
         report.add("codex exec, p50", floor, "ms")
         report.add("warm request, p50", whole, "ms", note=mark(warm, 0.9))
         report.add("warm request / codex exec", whole / floor, "x", WARM)
-        report_session(scene, report, cli, "codex", rounds * _MESSAGES)
+        report_session(scene, report, cli, "codex", rounds * _MESSAGES, ("codex exec", floor))
 
 
-def report_session(scene: Scene, report: Report, cli: RealCli, agent: str, messages: int) -> None:
-    """Measure messages to a kept session of this agent, and its memory."""
+def report_session(
+    scene: Scene, report: Report, cli: RealCli, agent: str, messages: int, own: tuple[str, float]
+) -> None:
+    """Measure messages to a kept session of this agent, and its memory.
+
+    `own`: its own way to run one prompt, the floor, with its milliseconds.
+    """
     kept = KeptAgent(scene, cli, agent)
     kept.send("the first one is slower")
     sent = []
@@ -54,6 +59,8 @@ def report_session(scene: Scene, report: Report, cli: RealCli, agent: str, messa
         sent.append(kept.send(f"message {number}") * 1000)
     paste, tmux = "a paste into its terminal, tmux send-keys", f"{agent} in tmux"
     report.add("message to submitted, p50", percentile(sent, 0.5), "ms", note=mark(sent, 0.9), instead=paste)
+    name, floor = own
+    report.add(f"message to submitted / {name}", percentile(sent, 0.5) / floor, "x", WARM, instead=paste)
     keeper, _ = memory_bytes(kept.keeper_pid)
     processes = sum(memory_bytes(pid)[1] for pid in descendants(kept.keeper_pid))
     report.add("kept session: keeper, RSS", keeper / _MB, "MB", _KEEPER, instead=tmux)

@@ -31,7 +31,7 @@ def measure(scene: Scene, report: Report, rounds: int) -> None:
         report.add("copilot -p, p50", own, "ms")
         report.add("warm request, p50", whole, "ms", note=mark(warm, 0.9))
         report.add("warm request / copilot -p", whole / own, "x", WARM)
-        report_session(scene, report, cli, "copilot", rounds * _MESSAGES)
+        report_session(scene, report, cli, "copilot", rounds * _MESSAGES, ("copilot -p", own))
 
 
 def _run_once(cli: RealCopilot) -> float:

@@ -28,11 +28,12 @@ _MB = 1e6
 def measure(scene: Scene, report: Report, rounds: int) -> None:
     with bounded(_LIMIT, "opencode"), model_process() as url:
         cli = OpencodeCli(scene.folder / "opencode", url)
-        asyncio.run(_measure(report, cli, rounds * _REQUESTS))
-        report_session(scene, report, cli, "opencode", rounds * _MESSAGES)
+        own = asyncio.run(_measure(report, cli, rounds * _REQUESTS)) * 1000
+        report_session(scene, report, cli, "opencode", rounds * _MESSAGES, ("opencode run", own))
 
 
-async def _measure(report: Report, cli: OpencodeCli, requests: int) -> None:
+async def _measure(report: Report, cli: OpencodeCli, requests: int) -> float:
+    """Return the seconds of `opencode run`."""
     report.title("A request on a warm pool of opencode")
     warm: list[float] = []
     own: list[float] = []
@@ -51,6 +52,7 @@ async def _measure(report: Report, cli: OpencodeCli, requests: int) -> None:
     middle = report.median("warm request", warm, "s")
     rival = report.median("opencode run", own, "s")
     report.add("warm request / opencode run", middle / rival, "x", WARM)
+    return rival
 
 
 def _run_once(cli: OpencodeCli) -> float:

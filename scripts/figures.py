@@ -72,7 +72,7 @@ def _loads(parts: list[dict[str, Any]]) -> str:
 
 
 def _benchmark(name: str, part: dict[str, Any], *, is_other_run: bool) -> list[str]:
-    lines = [f"#### {name}", ""]
+    lines = [f"### {name}", ""]
     if is_other_run:
         lines += [f"Measured in another run: {_when(part['at'])}, load {readable(part['load'])}.", ""]
     for what in part["noise"]:
