@@ -45,7 +45,8 @@ def measure(scene: Scene, report: Report, rounds: int) -> None:
         whole = f"remuda {name}"
         report.add(f"{whole}, exec to exit", medians[whole], "ms", _QUICK, instead=_instead(whole))
     many = medians[f"remuda ls, {_SESSIONS} sessions"]
-    report.add(f"remuda ls with {_SESSIONS} sessions, exec to exit", many, "ms", _MANY)
+    name = f"remuda ls with {_SESSIONS} sessions, exec to exit"
+    report.add(name, many, "ms", _MANY, instead=_instead(name))
     for name in ("remuda version", "remuda ls, no sessions"):
         ratio = medians[name] / medians["python -c pass"]
         report.add(f"{name} / python -c pass", ratio, "x", instead=_instead(name))
