@@ -23,6 +23,7 @@ from remuda.mcp.ledger import read_ledger
 from remuda.paths import SessionPaths, sessions_folder
 from remuda.turns.holds import holds_file, save_holds
 from support.boss import RunningBoss
+from support.commands import Commands
 from support.heimdall_client import PATIENCE
 from support.keeper import until, until_equal
 from support.mcp_agents import Agent, AgentBench, bench_in
@@ -322,6 +323,34 @@ def test_request_to_the_pool_is_refused_while_a_budget_of_its_folder_or_day_is_u
     save_holds(holds_file(), [over])
     refused = ci.refused("run", prompt="hello")
     assert (refused.code, refused.message) == ("PERMISSION_REFUSED", over["reason"])
+
+
+def test_request_to_the_pool_is_answered_counted_and_recorded(bench: AgentBench, remuda: Commands) -> None:
+    bench.write("mcp.toml", "max_output_tokens = 14")
+    ci = bench.outside("ci")
+    child = bench.agent_in(ci.start("a"))
+    said = ci.refused("run", prompt="hello")
+    assert (said.code, "remuda pool serve" in (said.hint or "")) == ("POOL_NOT_SERVED", True)
+    remuda("pool", "serve", "--detach", "--demo", "--warm", "0")
+    try:
+        answered = child.call("run", prompt="hello")
+        assert answered["answer"] == "REPLY#1 to: hello"
+        assert answered["denied_tools"] == []
+        used = {"sessions": 1, "messages": 2, "output_tokens": 7}  # the refused one was a message
+        assert ci.call("whoami")["used"] == used
+        failed = ci.refused("run", prompt="err 400 0 no such thing")
+        assert (failed.code, "no such thing" in failed.message) == ("AGENT_ERROR", True)
+        assert child.call("run", prompt="again")["answer"] == "REPLY#1 to: again"
+        assert "14 output tokens" in ci.refused("run", prompt="hello").message
+    finally:
+        remuda("pool", "stop")
+    assert [(one["who"], one["outcome"]) for one in read_ledger(100) if one["tool"] == "run"] == [
+        (ci.caller.id, "POOL_NOT_SERVED"),
+        (child.caller.id, "ok"),
+        (ci.caller.id, "AGENT_ERROR"),
+        (child.caller.id, "ok"),
+        (ci.caller.id, "PERMISSION_REFUSED"),
+    ]
 
 
 def test_tokens_of_the_whole_tree_are_counted_by_the_boss_and_limited(home: Path, bench: AgentBench) -> None:

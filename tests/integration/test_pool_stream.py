@@ -16,6 +16,7 @@ from remuda.agents.claude.stream import stream_client
 from remuda.agents.json_lines import JsonLineReader
 from remuda.errors import (
     Aborted,
+    BudgetExceeded,
     InputError,
     RemoteProtocolError,
     SessionCrashed,
@@ -48,6 +49,27 @@ AGENT = {"name": "Agent", "input": {"prompt": "look around"}}
 
 def tool(call: dict[str, Any]) -> str:
     return f"TOOL {json.dumps(call)}"
+
+
+# ── limits ──
+
+
+@pytest.mark.parametrize("bench_type", [StreamBench, PrintBench])
+def test_turn_over_its_tokens_is_stopped_while_its_tool_runs(
+    bench_type: type[StreamBench], home: Path
+) -> None:
+    bench = bench_type(home)
+    blocked = tool({"name": "Bash", "input": {"command": "mkfifo go; cat go"}})
+
+    async def steps() -> None:
+        given: dict[str, Any] = {"claude_binary": bench.binary, "cwd": bench.folder, "env": bench.env}
+        async with Client(**given, inherit_env=False, backend=bench.backend, permissions="allow") as client:
+            with pytest.raises(BudgetExceeded, match="7 output tokens used, and max_output_tokens is 6"):
+                await client.run(blocked, max_output_tokens=6, timeout=2 * PATIENCE)
+            result = await client.run("hello", max_output_tokens=7)
+            assert (result.text, result.usage and result.usage.output_tokens) == ("REPLY#1 to: hello", 7)
+
+    run_steps(steps)
 
 
 # ── crashes ──

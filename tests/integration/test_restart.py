@@ -7,18 +7,22 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remuda import Session
+from remuda.config import Config
 from remuda.errors import EXIT_CODES, InvalidOptions
 from remuda.keeper.claim import read_holder
 from remuda.keeper.record import SessionRecord
+from remuda.keeper.resume import Outcome, Restarter
 from remuda.paths import SessionPaths
 from support.boss_whole import CommandedBoss
 from support.commands import Commands
+from support.heimdall_client import PATIENCE
 from support.keeper import Process, until
 
 COUNTED = """
@@ -30,6 +34,12 @@ if sys.argv[2] == "wait":
 sys.exit(int(sys.argv[2]))
 """
 """A program that notes each of its runs, and waits or exits."""
+SLOW_START = f"""
+echo "${{0##*/}}" >> "${{0%/*}}/log"
+until [ -e "$0.go" ]; do sleep 0.02; done
+exec {sys.executable} -P -m remuda.testing.scripted_agent "$@"
+"""
+"""The scripted agent. It notes that it starts, and waits until it may come up."""
 
 
 @pytest.fixture
@@ -171,6 +181,55 @@ def test_resume_all_brings_back_what_is_wanted_and_names_the_rest(remuda: Comman
     until(lambda: count(other) == count(secret) == 2, "the second runs")
     remuda("kill", "--all", "--yes")
     assert "no session to bring back" in remuda("resume", "--all").out
+
+
+def test_sessions_come_back_in_the_order_of_their_start_and_not_all_at_once(
+    remuda: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", remuda.env["HOME"])
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    log, others = remuda.home / "log", remuda.home / "others"
+    for folder in (remuda.sessions, others):
+        folder.mkdir(mode=0o700)
+    names = ("z", "m", "a", "q")
+    for at, name in enumerate(names):
+        slow = ["sh", "-c", SLOW_START, str(remuda.home / name)]
+        wanted(name, slow, remuda, agent="demo", started_at=1000.0 + at).save(
+            remuda.sessions / f"{name}.json"
+        )
+        wanted(name, ["cat"], remuda, agent="simple").save(others / f"{name}.json")
+    log.touch()
+
+    def begun(count: int) -> list[str]:
+        until(lambda: len(log.read_text().split()) >= count, "the next starts")
+        return log.read_text().split()
+
+    assert 2 <= Restarter(remuda.sessions, Config()).at_once <= 8
+    restarter = Restarter(remuda.sessions, Config(), at_once=2, coming_up_limit=10 * PATIENCE)
+    with ThreadPoolExecutor(1) as beside:
+        done = beside.submit(restarter.round)
+        try:
+            assert {*begun(2)} == {"z", "m"}
+            # In this time all others could have begun as well.
+            assert len(Restarter(others, Config(), at_once=2).round().done) == len(names)
+            assert {*begun(2)} == {"z", "m"}
+            (remuda.home / "z.go").touch()
+            assert begun(3)[2:] == ["a"]
+            (remuda.home / "a.go").touch()
+            assert begun(4)[2:] == ["a", "q"]  # m is still starting
+        finally:
+            for name in names:
+                (remuda.home / f"{name}.go").touch()
+        assert [(one.record.name, one.outcome) for one in done.result().done] == [
+            (name, Outcome.RESUMED) for name in names
+        ]
+
+
+def wanted(name: str, argv: list[str], remuda: Commands, **more: Any) -> SessionRecord:
+    """Return the record of a session that ended with its machine."""
+    options = {"restart": "on-crash"}
+    given = {"started_at": 1000.0, **more}
+    return SessionRecord(name=name, argv=argv, cwd=str(remuda.cwd), options=options, **given)
 
 
 def test_resume_all_says_that_an_agent_ended_before_it_was_ready(remuda: Commands) -> None:

@@ -71,12 +71,18 @@ if counts.SOAK:
         assert prompts(model) == [asked, "hello"]
 
 
-def test_request_of_a_pool_over_its_tokens_is_stopped_and_the_worker_serves_the_next(cli: RealCli) -> None:
+@pytest.mark.parametrize(
+    ("backend", "prompt"),
+    [("terminal", "RUNBASH echo one"), ("stream", tool("Bash", command="mkfifo go; cat go"))],
+)
+def test_request_of_a_pool_over_its_tokens_is_stopped_and_the_worker_serves_the_next(
+    cli: RealCli, backend: str, prompt: str
+) -> None:
     async def scene() -> None:
         given = {"claude_binary": cli.argv()[0], "cwd": cli.project, "env": cli.env, "inherit_env": False}
-        async with Client(**given, permissions="allow") as client:  # type: ignore[arg-type]
+        async with Client(**given, backend=backend, permissions="allow") as client:  # type: ignore[arg-type]
             with pytest.raises(BudgetExceeded, match="output tokens used, and max_output_tokens is 1"):
-                await client.run("RUNBASH echo one", max_output_tokens=1)
+                await client.run(prompt, max_output_tokens=1)
             result = await client.run("hello", max_output_tokens=1000)
             assert "hello" in result.text
             assert result.usage is not None

@@ -61,6 +61,26 @@ def test_idle_agent_falls_asleep_and_a_message_wakes_it_with_conversation_and_mo
     assert post.client.describe()["conversation"]["session_id"] != before
 
 
+def test_deleted_transcript_is_a_clear_error_and_the_message_stays_until_it_is_back(
+    cli: RealCli, start: Start, model: LoopbackModel
+) -> None:
+    post = Post(keep(start, cli))
+    post.watcher.settled("idle")
+    post.send("the word is swordfish")
+    put_to_sleep(post)
+    path = Path(post.client.describe()["conversation"]["transcript_path"])
+    aside = path.rename(path.with_suffix(".aside"))
+    message = post.put("which word was it?", max_attempts=1)
+    post.held("does not exist")
+    status = post.client.describe()
+    assert (status["state"], str(path) in status["wake_error"]) == ("asleep", True)
+    aside.rename(path)
+    post.client.request("wake")
+    assert post.ended(message).stage == "acked"
+    assert any("swordfish" in text for _, text in model.wait_for("which word was it?").texts)
+    assert prompts(model).count("which word was it?") == 1
+
+
 def test_permission_mode_that_a_human_chose_is_there_after_the_wake(
     cli: RealCli, start: Start, model: LoopbackModel
 ) -> None:

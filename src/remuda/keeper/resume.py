@@ -40,7 +40,6 @@ log = logging.getLogger("remuda.keeper.resume")
 
 _START_TIMEOUT = 60.0
 _COMING_UP_LIMIT = 20.0
-"""Seconds until the next session is started although this agent is still starting."""
 _MOST_BYTES = 4 << 20
 
 
@@ -111,8 +110,15 @@ def _without(tries: dict[str, Tries], name: str) -> dict[str, Tries]:
 # ── one session ──
 
 
-def bring_back(record: SessionRecord, folder: Path, config: Config, *, unless_killed: bool = False) -> bool:
-    """Start an ended session with its conversation. Return whether its agent has come up; False if it died.
+def bring_back(
+    record: SessionRecord,
+    folder: Path,
+    config: Config,
+    *,
+    unless_killed: bool = False,
+    coming_up_limit: float = _COMING_UP_LIMIT,
+) -> bool:
+    """Start an ended session with its conversation. Return False if its agent died while it came up.
 
     Raises why it cannot be started; with `unless_killed` `SessionDead` if a user has ended it by now. Values
     of `--env` are not saved: a session that had some is refused.
@@ -127,7 +133,7 @@ def bring_back(record: SessionRecord, folder: Path, config: Config, *, unless_ki
             hint=f"start it yourself: remuda start {record.name} --resume {names}",
         )
     start_session(replaced(composed.spec, unless_killed=unless_killed), _START_TIMEOUT)
-    return not has_died(SessionPaths(folder, record.name), _COMING_UP_LIMIT)
+    return not has_died(SessionPaths(folder, record.name), coming_up_limit)
 
 
 def give_up_restart(paths: SessionPaths) -> bool:
@@ -155,7 +161,11 @@ def give_up_restart(paths: SessionPaths) -> bool:
 
 
 class Restarter:
-    """Brings back all sessions that are wanted. `stop` ends a round after the starts that have begun."""
+    """Brings back all sessions that are wanted. `stop` ends a round after the starts that have begun.
+
+    `at_once` are started at the same time: as many as the machine has processors, but 2 to 8. The next one is
+    started when an agent has come up, or is still starting after `coming_up_limit` seconds.
+    """
 
     def __init__(
         self,
@@ -163,13 +173,15 @@ class Restarter:
         config: Config,
         *,
         at_once: int | None = None,
+        coming_up_limit: float = _COMING_UP_LIMIT,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._folder = folder
         self._config = config
         self._rule = RestartRule(config.restart_tries, config.restart_pause)
         self._tries = TriesFile(folder)
-        self._at_once = at_once or max(2, min(8, os.cpu_count() or 2))
+        self.at_once = at_once or max(2, min(8, os.cpu_count() or 2))
+        self._coming_up_limit = coming_up_limit
         self._clock = clock
         self._seen: dict[str, tuple[tuple[int, int], bool]] = {}
         self.stop = threading.Event()
@@ -200,7 +212,7 @@ class Restarter:
                 on_done(done)
             return done
 
-        with ThreadPoolExecutor(self._at_once, "restart") as pool:
+        with ThreadPoolExecutor(self.at_once, "restart") as pool:
             done = [one for one in pool.map(start, due) if one is not None]
         # One that failed gets its next try after a pause; so may one that runs now.
         soon = (
@@ -249,12 +261,17 @@ class Restarter:
 
     def _bring_back(self, record: SessionRecord, paths: SessionPaths) -> bool:
         """Do as `bring_back`. An agent that outlived its keeper is ended first: it has lost its terminal."""
+
+        def start() -> bool:
+            limit = self._coming_up_limit
+            return bring_back(record, self._folder, self._config, unless_killed=True, coming_up_limit=limit)
+
         try:
-            return bring_back(record, self._folder, self._config, unless_killed=True)
+            return start()
         except SessionExists:
             if read_holder(paths) is not None or not end_survivors(paths, self._config.kill_grace)[0]:
                 raise
-            return bring_back(record, self._folder, self._config, unless_killed=True)
+            return start()
 
     def _note_error(self, name: str, tries: Tries, error: RemudaError) -> None:
         try:

@@ -1,7 +1,8 @@
 """What agents did through MCP, and how much of their limits they used. Files below the folder `mcp`.
 
 `ledger.jsonl` has a line for each call, also for those that were refused; the older half is in
-`ledger.jsonl.1`. `used/` has a file for each tree of agents and day, with one byte for each message.
+`ledger.jsonl.1`. `used/` has a file for each tree of agents and day, with one byte for each message, and one
+that ends with `.tokens`, with a line for each pool request: when, and how many output tokens.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from remuda.lockfile import try_lock
 from remuda.paths import home, private_folder
 from remuda.untrusted import BadJson, dump_json, parse_object
 
+DAY = 86_400.0
 LEDGER_BYTES = 4 << 20
 _LONGEST_TEXT = 300
 _START_TIMEOUT = 120.0
@@ -119,17 +121,44 @@ def count_message(root: str, most: int) -> int:
     finally:
         os.close(fd)
     if is_new:
-        today = path.name.partition("-")[0]
+        yesterday = _day(time.time() - DAY)
         for old in path.parent.iterdir():
-            if old.name.partition("-")[0] < today:
+            if old.name.partition("-")[0] < yesterday:
                 old.unlink(missing_ok=True)
     return used
 
 
-def _used_file(root: str) -> Path:
-    return (
-        home()
-        / "mcp"
-        / "used"
-        / f"{time.strftime('%Y%m%d')}-{sha256(root.encode('utf-8', 'surrogatepass'))[:32]}"
-    )
+def count_tokens(root: str, output_tokens: int) -> None:
+    """Count what a pool request of this tree used. The boss does not know whose request it was."""
+    path = _token_file(root, time.time())
+    private_folder(path.parent)
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        os.write(fd, f"{time.time():.3f} {output_tokens}\n".encode())
+    finally:
+        os.close(fd)
+
+
+def used_tokens(root: str) -> int | None:
+    """Return how many output tokens pool requests of this tree used in a day; None if none is known."""
+    now, found = time.time(), []
+    for at in (now - DAY, now):
+        with suppress(FileNotFoundError):
+            for line in _token_file(root, at).read_text(errors="replace").splitlines():
+                with suppress(ValueError):  # the disk was full
+                    then, count = line.split()
+                    found += [int(count)] if float(then) > now - DAY else []
+    return sum(found) if found else None
+
+
+def _token_file(root: str, at: float) -> Path:
+    return _used_file(root, at).with_suffix(".tokens")
+
+
+def _used_file(root: str, at: float | None = None) -> Path:
+    tree = sha256(root.encode("utf-8", "surrogatepass"))[:32]
+    return home() / "mcp" / "used" / f"{_day(time.time() if at is None else at)}-{tree}"
+
+
+def _day(at: float) -> str:
+    return time.strftime("%Y%m%d", time.localtime(at))

@@ -18,10 +18,8 @@ from remuda.session import Session
 from remuda.untrusted import one_line
 
 from .caller import chain_of, find_session, load_rights, rights_file, root_of
-from .ledger import count_message
+from .ledger import DAY, count_message, used_tokens
 from .rights import Caller, Right, Rights, StartLimits, caller_with, why_not_spend
-
-_DAY = 86_400.0
 
 
 class Reached(NamedTuple):
@@ -90,16 +88,17 @@ class Reach:
             raise PermissionRefused(why[0], hint=why[1])
 
     def output_tokens(self) -> int | None:
-        """Return what the sessions of the tree used in a day; None if the boss does not know."""
+        """Return what sessions and pool requests of the tree used in a day; None if nothing is known."""
         root = root_of(self.caller)
         own = find_session(root)
         records = [one for one in self.records() if root in chain_of(one)] + ([own] if own else [])
         ids = {str(one.conversation["session_id"]) for one in records if "session_id" in one.conversation}
-        known = [count for one in sorted(ids) if (count := self._used_by(one)) is not None]
+        counts = [used_tokens(root), *(self._used_by(one) for one in sorted(ids))]
+        known = [one for one in counts if one is not None]
         return sum(known) if known else None
 
     def _used_by(self, session_id: str) -> int | None:
-        since = time.time() - _DAY
+        since = time.time() - DAY
         try:
             total = BossClient().get("usage", by="session", since=since, session=session_id)["total"]
         except RemudaError:  # no boss, or it does not know the session yet

@@ -81,7 +81,7 @@ class StartLimits:
     max_messages: int = 500
     """Messages and pool requests of the tree, each day."""
     max_output_tokens: int = 0
-    """Output tokens of the sessions of the tree in 24 hours, as the boss counts them; 0: no limit."""
+    """Output tokens in 24 hours: of its sessions, as the boss counts, and of pool requests; 0: no limit."""
     agents: tuple[str, ...] = ()
     """Which agents it may start; empty: every agent that takes messages."""
     folders: tuple[str, ...] = ()

@@ -64,7 +64,7 @@ from .documents import (
     why_early,
     with_sender,
 )
-from .ledger import only_one, record_call, used_messages
+from .ledger import count_tokens, only_one, record_call, used_messages
 from .reach import Reach
 from .rights import Caller, caller_with, names_for, why_not_folder, why_not_start
 from .tool_list import DEFAULT_WAIT, MOST_WAIT, TOOLS
@@ -480,6 +480,11 @@ class AgentTools:
         await in_thread(lambda _: self._reach.spend_message())
         async with RemoteClient() as pool:
             result = await pool.run(prompt, cwd=folder, model=model, timeout=timeout, permissions="deny")
+            if (usage := (await pool.complete(result)).usage) is not None:
+                try:
+                    count_tokens(root_of(caller), usage.output_tokens)
+                except OSError as error:  # the agent must get the answer that was paid for
+                    log.warning("cannot count the tokens of a pool request: %s", error)
         return {
             "answer": printable(result.text)[:ANSWER_CHARACTERS],
             "model": result.model,

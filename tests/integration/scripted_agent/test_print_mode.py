@@ -52,6 +52,7 @@ def test_stream_tells_a_turn_in_the_order_of_the_real_program(home: Path) -> Non
         "status",
         "stream_event",
         "assistant",
+        "stream_event",
         "success",
         "command_lifecycle",
     ]

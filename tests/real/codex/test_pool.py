@@ -13,7 +13,7 @@ import pytest
 
 from remuda import Client
 from remuda.agents.codex.workers import AppServerWorker, ExecWorker
-from remuda.errors import InvalidOptions, SessionDirty
+from remuda.errors import BudgetExceeded, InvalidOptions, SessionDirty
 from remuda.pool.types import Allow, Deny
 from remuda.pool.worker import Worker
 from remuda.proctree import descendants
@@ -103,6 +103,22 @@ def test_a_permission_is_decided_by_the_caller(codex: RealCodex, model: Loopback
 
 
 @pytest.mark.shows("a request of a pool carries nothing of another")
+def test_turn_over_its_tokens_is_stopped_before_its_next_answer(
+    codex: RealCodex, model: LoopbackModel
+) -> None:
+    gate = model.hold(lambda request: not isinstance(request.said, str))  # what follows on the tool
+
+    async def steps() -> None:
+        given: dict[str, Any] = {"agent": "codex", "claude_binary": codex.binary, "cwd": codex.project}
+        async with Client(**given, env=codex.env, inherit_env=False, permissions="allow") as client:
+            with pytest.raises(BudgetExceeded, match="output tokens used, and max_output_tokens is 1"):
+                await client.run(escalated("true"), max_output_tokens=1)
+            assert "hello" in (await client.run("hello", max_output_tokens=1000)).text
+
+    run_steps(steps)
+    gate.open()
+
+
 def test_nothing_of_a_request_is_in_the_next_and_no_setting_stays(
     codex: RealCodex, model: LoopbackModel
 ) -> None:

@@ -212,6 +212,11 @@ class ThreadReader:
     def conversation(self) -> dict[str, str]:
         return dict(self._conversation)
 
+    @property
+    def used(self) -> dict[str, int]:
+        """What the turn that runs has used so far; empty if that is not known."""
+        return add_usage([*self._usage.values()])
+
     def join(self, thread: Document, how: str) -> Report:
         """Begin with a thread."""
         if thread["id"] != self.thread:

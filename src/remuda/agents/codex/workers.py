@@ -36,6 +36,7 @@ from remuda.agents.warm import (
     Raw,
     Request,
     SessionEvent,
+    Spent,
     Token,
     ToolResult,
     ToolUse,
@@ -95,7 +96,7 @@ class AppServerWorker:
         self._model: object = None
         self._opened = False
         self._reader = ThreadReader()
-        self._events: asyncio.Queue[AgentEvent | None] = asyncio.Queue()
+        self._events: asyncio.Queue[AgentEvent | Spent | None] = asyncio.Queue()
         self._fresh = self._closing = self._reported = False
         self._dirt = ""
         self._own: frozenset[int] = frozenset()
@@ -160,6 +161,8 @@ class AppServerWorker:
             self._refusing.start(self._refuse(message))
         for event in report.events if report is not None else ():
             self._events.put_nowait(event)
+        if message.get("method") == "thread/tokenUsage/updated" and (used := self._reader.used):
+            self._events.put_nowait(Spent(Usage(**used)))
         if message.get("method") == "turn/completed" and thread_of(message) == self._reader.thread:
             self._settled.set()
 
@@ -331,7 +334,7 @@ class _Turn:
         self._stopped_by_decision = self._introduced = self._failed = False
         self._begun = time.monotonic()
 
-    def translated(self, event: AgentEvent) -> list[SessionEvent]:  # noqa: C901  # one case for each event
+    def translated(self, event: AgentEvent | Spent) -> list[SessionEvent]:  # noqa: C901  # one case for each event
         if self._failure is not None:
             raise self._failure
         match event:
@@ -351,6 +354,8 @@ class _Turn:
                 return [asked]
             case PermissionDecided(id=call) if call in self._tasks:
                 self._tasks.pop(call)
+            case Spent() if self._request.counted:
+                return [event]
             case MessageRecorded(usage=usage):
                 self._usage = Usage(**usage)
             case TurnStopped(text=text):

@@ -121,6 +121,7 @@ class PrintTurn:
                     pass
         self._stage.session.said += 1
         self._turn.stop_reason = reply.stop_reason
+        self._stage.voice.used(reply.stop_reason)
         return calls, text
 
     async def _speak(self, text: str, seconds: float) -> None:

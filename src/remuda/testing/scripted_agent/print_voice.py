@@ -93,6 +93,12 @@ class Voice:
             event = {"type": "content_block_delta", "index": 0, "delta": delta}
             self.say({"type": "stream_event", "event": event, "parent_tool_use_id": None})
 
+    def used(self, stop_reason: str) -> None:
+        """The end of a message, which has what it used."""
+        if self._partial:
+            event = {"type": "message_delta", "delta": {"stop_reason": stop_reason}, "usage": asdict(Usage())}
+            self.say({"type": "stream_event", "event": event, "parent_tool_use_id": None})
+
     def block(self, block: Record, *, aborted: bool = False, model: str | None = None) -> None:
         message = {
             "id": f"msg_{new_id()[:8]}",

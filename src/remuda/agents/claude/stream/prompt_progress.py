@@ -13,6 +13,7 @@ shell's folder, what was read of files, deferred tools that were loaded.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from .stream_events import (
@@ -107,7 +108,7 @@ class PromptProgress:
         """Return the tokens of all its turns. Each result counts from the one before."""
         counted: Counter[str] = Counter()
         for result in self.results:
-            counted.update({name: _count(result.usage or {}, name) for name in _COUNTED})
+            counted.update(count_usage(result.usage or {}))
         return dict(counted)
 
     def num_turns(self) -> int | None:
@@ -124,9 +125,13 @@ class PromptProgress:
         return self.last.text or "; ".join(self.last.errors) or self.last.subtype or "it did not say why"
 
 
-def _count(usage: Any, name: str) -> int:
-    value = usage.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+def count_usage(usage: Mapping[str, Any]) -> dict[str, int]:
+    """Return the tokens in a usage of the CLI. What is not a number counts as 0."""
+    values = {name: usage.get(name) for name in _COUNTED}
+    return {
+        name: value if isinstance(value, int) and not isinstance(value, bool) else 0
+        for name, value in values.items()
+    }
 
 
 # ── carry-over ──

@@ -59,6 +59,13 @@ class MessagePart:
 
 
 @dataclass(frozen=True, slots=True)
+class MessageUsed:
+    """What a message used that is complete."""
+
+    usage: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class ToolCalled:
     id: str
     name: str
@@ -165,7 +172,7 @@ class TurnResult:
 
 
 Event: TypeAlias = (
-    ControlReply | StreamTurnBegun | TextPiece | MessagePart | ToolCalled | ToolReturned | PermissionAsked
-    | PermissionWithdrawn | UnsupportedRequest | ApiRetry | ConversationReset | TasksChanged | StateChanged
-    | PromptMoved | TurnResult
+    ControlReply | StreamTurnBegun | TextPiece | MessagePart | MessageUsed | ToolCalled | ToolReturned
+    | PermissionAsked | PermissionWithdrawn | UnsupportedRequest | ApiRetry | ConversationReset | TasksChanged
+    | StateChanged | PromptMoved | TurnResult
 )  # fmt: skip

@@ -21,6 +21,7 @@ from .stream_events import (
     ConversationReset,
     Event,
     MessagePart,
+    MessageUsed,
     PermissionAsked,
     PermissionWithdrawn,
     PromptMoved,
@@ -49,10 +50,14 @@ def events_of(message: Mapping[str, Any]) -> list[Event]:
 
 def _stream_event(message: Mapping[str, Any]) -> Iterator[Event]:
     event = as_object(message.get("event"))
-    if message.get("parent_tool_use_id") is None and event.get("type") == "content_block_delta":
-        delta = as_object(event.get("delta"))
-        if delta.get("type") == "text_delta" and (text := _text(delta.get("text"))):
-            yield TextPiece(text)
+    delta = as_object(event.get("delta"))
+    if message.get("parent_tool_use_id") is not None:
+        return
+    if event.get("type") == "message_delta" and delta.get("stop_reason"):  # the last one has it all
+        yield MessageUsed(as_object(event.get("usage")))
+    text = _text(delta.get("text")) if delta.get("type") == "text_delta" else ""
+    if event.get("type") == "content_block_delta" and text:
+        yield TextPiece(text)
 
 
 def _assistant(message: Mapping[str, Any]) -> Iterator[Event]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from remuda.agents.warm import (
     Raw,
     Request,
     SessionEvent,
+    Spent,
     Token,
     ToolResult,
     ToolUse,
@@ -22,10 +24,11 @@ from remuda.agents.warm import (
 from remuda.errors import Aborted, AgentError
 
 from . import stream_protocol
-from .prompt_progress import PromptProgress
+from .prompt_progress import PromptProgress, count_usage
 from .stream_client import StreamClient
 from .stream_events import (
     Event,
+    MessageUsed,
     PermissionAsked,
     PermissionWithdrawn,
     StreamTurnBegun,
@@ -59,6 +62,7 @@ class StreamTurn:
         self._permissions: dict[str, asyncio.Task[None]] = {}
         self._failure: Exception | None = None
         self._stopped_by_decision = False
+        self._spent: Counter[str] = Counter()
 
     async def events(self, data: bytes, *, last: bool = False) -> AsyncGenerator[SessionEvent, None]:
         """Send the prompt and yield its events, the answer last.
@@ -88,6 +92,9 @@ class StreamTurn:
                 self._entrypoint = self._entrypoint or self._find_entrypoint()
             case TextPiece(text):
                 yield Token(text)
+            case MessageUsed(usage) if self._request.counted:
+                self._spent.update(count_usage(usage))
+                yield Spent(Usage(**self._spent))
             case ToolCalled(tool_id, name, tool_input, nested=False):
                 yield ToolUse(tool_id, name, tool_input)
             case ToolReturned(tool_id, content, is_error, nested=False):

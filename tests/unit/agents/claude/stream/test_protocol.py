@@ -16,7 +16,9 @@ from remuda.agents.claude.stream.stream_events import (
     BackgroundTask,
     ControlReply,
     ConversationReset,
+    Event,
     MessagePart,
+    MessageUsed,
     PermissionAsked,
     PermissionWithdrawn,
     PromptMoved,
@@ -221,6 +223,16 @@ def test_events_of_tools_name_those_of_subagents() -> None:
 def test_events_of_a_subagents_words_are_none() -> None:
     words = {**TALK[3], "parent_tool_use_id": "t0"}
     assert events_of(words) == []
+
+
+def test_events_of_a_message_that_is_complete_have_what_it_used() -> None:
+    def ended(reason: str | None, **more: str) -> list[Event]:
+        delta = {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 7}}
+        return events_of({"type": "stream_event", "event": delta, "parent_tool_use_id": None, **more})
+
+    assert ended("tool_use") == [MessageUsed({"output_tokens": 7})]
+    assert ended(None) == []  # its count goes on
+    assert ended("end_turn", parent_tool_use_id="t0") == []
 
 
 def test_events_of_control_messages() -> None:
