@@ -57,6 +57,28 @@ def test_edited_command_runs_as_edited_and_the_receipt_ends(bench: PageBench, si
     assert approval(bench)["by"].startswith("page: ")
 
 
+def test_request_offers_only_what_its_agent_can_take(bench: PageBench) -> None:
+    given = {"tool": "Bash", "input": {"command": "ls"}}
+    for session, more in (("free", {}), ("bound", {"refuses": {"edit": "no edits", "message": "none"}})):
+        event = {"kind": "asked", "session_id": session, "facts": {**given, **more}}
+        bench.boss.client.post("events", body={"events": [event]})
+    page = bench.open()
+    later = ["Skip", "Snooze", "Dismiss"]
+    for session, offered in (
+        ("free", ["Allow", "Deny", "Edit", "Always", *later]),
+        ("bound", ["Allow", "Deny", "Always", *later]),
+    ):
+        page.locator(".list a.row", has_text=session).click()
+        expect(page.locator(".item h2")).to_contain_text(session)
+        expect(page.locator(".actions").get_by_role("button")).to_contain_text(offered)
+    page.keyboard.press("e")
+    expect(page.locator(".note")).to_have_text("no edits.")
+    ready(page)
+    press(page, "Deny")
+    expect(page.locator(".ask")).to_have_text("Deny?")
+    expect(page.get_by_label("Message to the agent")).to_have_count(0)
+
+
 @SIZES
 def test_request_shows_what_the_agent_said_before_it(bench: PageBench, size: ViewportSize) -> None:
     post = bench.agent("work")

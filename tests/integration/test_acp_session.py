@@ -385,6 +385,7 @@ def test_request_is_in_the_queue_and_the_conversation_on_the_page(
         assert (item["session"]["agent"], item["reason"]) == ("acp", "permission")
         shown = remuda("approvals", "--json").out
         assert "Always allow" in shown
+        assert json.loads(shown)["approvals"][0]["refuses"].keys() == {"edit", "message"}
         edited = remuda("approve", "work", "--yes", "--edit", '{"command": "id"}', code=2)
         assert "cannot run an edited input" in edited.err
         remuda("approve", "work", "--yes", "--always")

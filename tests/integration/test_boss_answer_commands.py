@@ -75,6 +75,28 @@ def test_approve_with_another_input(remuda: Commands, boss: RunningBoss, tmp_pat
     assert answer["updatedPermissions"][0]["destination"] == "session"
 
 
+def test_decision_that_the_agent_cannot_take_is_refused_before_it_is_sent(
+    remuda: Commands, boss: RunningBoss
+) -> None:
+    refuses = {
+        "edit": "a cow runs no edits: allow it",
+        "always": "a cow asks again",
+        "message": "it reads none",
+    }
+    given = {"tool": "Bash", "input": {"command": "ls"}, "refuses": refuses}
+    boss.tell(event("asked", time.time(), Source.HOOK, "11112222-0000", **given))
+    shown = remuda("approvals", "11112222").out
+    for words, option, why in (
+        (("approve", "--yes", "--edit", "{}"), "no --edit", refuses["edit"]),
+        (("approve", "--yes", "--always"), "no --always", refuses["always"]),
+        (("deny", "--message", "later"), "no --message", refuses["message"]),
+    ):
+        # The boss would say that it can be decided only in its terminal, with exit code 8.
+        assert why in remuda.refused(words[0], "11112222", *words[1:], code=2)
+        assert f"  {option:<12} {why}" in shown
+    remuda.refused("approve", "11112222", "--yes", code=8)
+
+
 def test_deny_says_why_and_ends_the_turn(remuda: Commands, boss: RunningBoss) -> None:
     with asking(boss) as hook:
         assert remuda("deny", "11112222", "--message", "not now", "--interrupt").out.startswith("denied ")

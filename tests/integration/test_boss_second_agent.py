@@ -15,6 +15,7 @@ import pytest
 
 from remuda import agents
 from remuda.agents.attention import Event, EventKind
+from remuda.agents.permission import PermissionRequest, Refusals
 from remuda.agents.plain import PlainAgent
 from remuda.agents.sources import (
     AgentSources,
@@ -64,10 +65,8 @@ class PonyPermissions:
     def with_answers(self, given: Mapping[str, Any], answers: Mapping[str, Any]) -> dict[str, Any]:
         return {**given, "said": dict(answers)}
 
-    def can_allow_always(
-        self, tool: str, given: Mapping[str, Any], suggestions: object, *, edited: bool
-    ) -> bool:
-        return tool != "trot"
+    def refusals(self, request: PermissionRequest) -> Refusals:
+        return Refusals(always="a pony cannot trot always") if request.tool == "trot" else Refusals()
 
 
 class PonySources(NoSources):
@@ -214,7 +213,7 @@ def test_policy_and_decisions_use_the_words_of_a_second_agent() -> None:
     answer = {"behavior": "allow", "answers": {"why": "oats"}}
     assert read_decision(question, answer, "pony").input == {"said": {"why": "oats"}}
     trot = Approval("2", "r1", Reason.PERMISSION, "trot", {"line": "x"}, 1.0)
-    with pytest.raises(InvalidOptions):
+    with pytest.raises(InvalidOptions, match="cannot trot always"):
         read_decision(trot, {"behavior": "allow", "always": True}, "pony")
 
 

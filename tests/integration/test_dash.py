@@ -127,6 +127,22 @@ def test_dash_denies_with_a_message(ranch: Ranch) -> None:
         assert decision(hook) == {"behavior": "deny", "message": "not now"}
 
 
+def test_dash_offers_only_what_the_agent_can_take(ranch: Ranch) -> None:
+    refuses = {"edit": "a cow runs no edits", "always": "a cow asks again", "message": "it reads none"}
+    given = {"tool": "Bash", "input": {"command": "make release"}, "refuses": refuses}
+    ranch.waits("engine", None, 1, "asked", **given)
+    listed = dash(ranch)
+    listed.shows("permission: Bash", "make release")
+    time.sleep(READ)
+    listed.press("e")
+    listed.shows("a cow runs no edits")
+    for key, other, shown in (("a", "A", "a cow asks again"), ("n", "m", "it reads none")):
+        listed.press(key)
+        listed.shows("this? y: yes, any other key: no")
+        listed.press(other)
+        listed.shows(shown)
+
+
 def test_dash_answers_questions_by_number_or_in_words(ranch: Ranch) -> None:
     options = [{"label": "Blue", "description": "calm"}, {"label": "Red", "description": "loud"}]
     questions = [

@@ -116,8 +116,6 @@ class CallTransport(Protocol):
     kind: Literal["call"]
     start_timeout: float
     """Seconds that the companion may take until it listens."""
-    edits_input: bool
-    """Whether a permission can be allowed with another input than was requested."""
 
     def companion(self, context: LaunchContext) -> Companion | None:
         """Return the process to start; None if the agent serves calls itself.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypedDict, cast
+
+from remuda.errors import InvalidOptions
+from remuda.untrusted import as_object, one_line
 
 from .events import (
     ConversationEnded,
@@ -48,6 +51,47 @@ class PermissionDecision:
     """With a denial: end the turn too."""
     always: bool = False
     """With an approval: do not ask again in this conversation."""
+
+
+class Refusals(TypedDict, total=False):
+    """Decisions that cannot be delivered, each with a sentence: why, and what works instead.
+
+    What is not named can be delivered, as far as is known. A denial always can.
+    """
+
+    allow: str
+    """Once; of a question: to answer it."""
+    always: str
+    edit: str
+    """To allow another input."""
+    message: str
+    """With a denial, for the agent. The denial counts without it."""
+
+
+_LONGEST_REFUSAL = 500
+
+
+def read_refusals(value: object) -> Refusals:
+    """Return what a keeper says it cannot deliver. One of before 0.3 does not say it: then nothing."""
+    told = as_object(value)
+    known = {name: told[name] for name in Refusals.__annotations__ if isinstance(told.get(name), str)}
+    return cast("Refusals", {name: one_line(why[:_LONGEST_REFUSAL]) for name, why in known.items() if why})
+
+
+def check_refusals(
+    read: Callable[[PermissionRequest], Refusals], request: PermissionRequest, decision: PermissionDecision
+) -> None:
+    """Raise `InvalidOptions` for an approval that the agent cannot take. `read` says what it refuses."""
+    if not decision.allow:
+        return
+    refused, given = read(request), decision.input
+    if given is not None and dict(given) != dict(request.input) and request.reason != "question":
+        if why := refused.get("edit"):
+            raise InvalidOptions(why)
+        # What the agent suggests is for the input that it asked for.
+        refused = read(replace(request, input=given, suggestions=()))
+    if why := refused.get("always") if decision.always else refused.get("allow"):
+        raise InvalidOptions(why)
 
 
 @dataclass(frozen=True, slots=True)

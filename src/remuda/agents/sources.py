@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from .attention import Event
 from .base import RecordOrder
 from .conversation import Entry, MessageUsage, TurnBegun
+from .permission import PermissionRequest, Refusals
 
 ReadFile = Callable[[str], str | None]
 """Return the text of a file, or None: a write is shown as what it changes."""
@@ -88,15 +89,18 @@ class PermissionReader(Protocol):
     def with_answers(self, given: Mapping[str, Any], answers: Mapping[str, Any]) -> dict[str, Any]:
         """Return the input of a question with the user's answers. Raises `InvalidOptions`."""
 
-    def can_allow_always(
-        self,
-        tool: str,
-        given: Mapping[str, Any],
-        suggestions: Sequence[Mapping[str, Any]],
-        *,
-        edited: bool,
-    ) -> bool:
-        """Whether the same can be allowed for the rest of the conversation, and nothing beyond it."""
+    def refusals(self, request: PermissionRequest) -> Refusals:
+        """Return which decisions on a request the agent cannot take.
+
+        "always" allows the same for the rest of the conversation. Refuse it if it would allow more than that.
+        """
+
+
+def find_refusals(permissions: PermissionReader | None, request: PermissionRequest) -> Refusals:
+    """Return which decisions on a request its agent cannot take; nothing if the agent does not say."""
+    # Agents of other packages may not know such a name.
+    refusals = getattr(permissions, "refusals", None)
+    return Refusals() if refusals is None else refusals(request)
 
 
 def fields_like(name: re.Pattern[str], given: object) -> Iterator[object]:

@@ -70,6 +70,8 @@ class Approval:
     delivered_at: float | None = None
     proof: Mapping[str, Any] | None = None
     """What is known of what the agent did then."""
+    refuses: Mapping[str, str] = field(default_factory=dict)
+    """Decisions that its agent cannot take ("allow", "always", "edit", "message"), each with a sentence."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from fnmatch import fnmatchcase
 from os.path import normpath
 from typing import Any
 
+from remuda.agents.permission import Refusals
 from remuda.duration import as_seconds, show_duration
 from remuda.errors import InvalidOptions
 from remuda.names import did_you_mean
@@ -37,6 +38,8 @@ PERIODS = ("session", "folder", "day")
 _KEYS = ("name", "per", "session", "folder", "action", "step", "cache_reads", *MEASURES)
 _MOST = 1e15
 _LEAST_STEP = 1e-6
+_BY_STEP = "a budget is raised by its step alone; to allow another amount, edit budget.toml"
+BUDGET_REFUSES = Refusals(edit=_BY_STEP, always=_BY_STEP)
 """As a part of the amount. A sum with less may not be a greater number."""
 
 

@@ -18,6 +18,7 @@ from .elsewhere import boss_of
 from .output import echo, print_json, print_table
 from .permission_request import (
     ask_answers,
+    check_refused,
     confirm_request,
     edited_input,
     find_approval,
@@ -73,6 +74,8 @@ def command(
     --yes; without it, the exit code is 8. The first decision counts: if someone decided before you, prints
     who it was and exits with 8.
 
+    Not every agent can take --edit and --always. 'remuda approvals ID' says what it cannot take, and why.
+
     \b
     Examples:
       remuda approve work
@@ -84,6 +87,8 @@ def command(
     boss, word = boss_of(word)
     approval = find_approval(boss, word)
     body: dict[str, Any] = {"behavior": "allow"}
+    is_edited = edit is not None or edit_file is not None
+    check_refused(approval, "edit" if is_edited else "always" if always else "allow")
     if edit == "" and edit_file is None:
         must_be_terminal()
         edited: dict[str, Any] | None = edited_input(approval)
@@ -134,6 +139,7 @@ def deny_command(word: str, message: str | None, interrupt: bool, as_json: bool)
     approval = find_approval(boss, word)
     body: dict[str, Any] = {"behavior": "deny"}
     if message:
+        check_refused(approval, "message")
         body["message"] = message
     if interrupt:
         body["interrupt"] = True

@@ -12,7 +12,7 @@ from remuda.boss.attention.display import label, why_hidden
 from remuda.boss.client import BossClient, RemoteBoss
 from remuda.duration import show_duration
 from remuda.errors import Aborted, InvalidOptions, NotInQueue, NotSafe
-from remuda.untrusted import parse_json, printable, show_json
+from remuda.untrusted import as_object, one_line, parse_json, printable, show_json, text_at
 
 from .common import short_path
 from .elsewhere import hint_elsewhere
@@ -91,7 +91,22 @@ def must_be_seen(approval: Approval, session: Mapping[str, Any] | None) -> None:
 
 def hidden_reason(approval: Approval) -> str:
     """Return why a request cannot be allowed from here; empty if it can be shown."""
-    return why_hidden(approval["reason"], approval["tool"], approval["input"])
+    why = why_hidden(approval["reason"], approval["tool"], approval["input"])
+    return why or why_refused(approval, "allow")
+
+
+def why_refused(approval: Mapping[str, Any], decision: str) -> str:
+    """Return why its agent cannot take a decision: allow, always, edit or message. Empty if it can.
+
+    An older boss or keeper does not say: then the agent refuses after it was sent.
+    """
+    return one_line(text_at(as_object(approval.get("refuses")), decision) or "")
+
+
+def check_refused(approval: Approval, decision: str) -> None:
+    """Raise `InvalidOptions` for a decision that its agent cannot take."""
+    if why := why_refused(approval, decision):
+        raise InvalidOptions(why)
 
 
 def confirm_request(approval: Approval, session: Mapping[str, Any] | None, question: str) -> bool:
@@ -125,11 +140,17 @@ def session_of(boss: BossClient, approval: Approval) -> dict[str, Any] | None:
 
 # ── showing ──
 
+_REFUSED_WORDS = {"edit": "no --edit", "always": "no --always", "message": "no --message"}
+
 
 def print_request(approval: Approval, session: Mapping[str, Any] | None = None) -> None:
     """Print the complete request, on which the user decides."""
     for line in request_lines(approval, session):
         echo(line)
+    if approval["state"] == "open":
+        for name in _REFUSED_WORDS:
+            if why := why_refused(approval, name):
+                echo(f"  {_REFUSED_WORDS[name]:<12} {why}")
 
 
 def request_lines(approval: Approval, session: Mapping[str, Any] | None = None) -> Iterator[str]:

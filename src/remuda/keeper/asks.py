@@ -20,6 +20,7 @@ from remuda.agents.permission import (
     PermissionDecision,
     PermissionRequest,
     PermissionTracker,
+    Refusals,
     RequestsEnded,
 )
 from remuda.errors import AlreadyAnswered, InvalidOptions, ProtocolError
@@ -45,6 +46,7 @@ class _Open:
     request: PermissionRequest
     at: float
     answer: asyncio.Future[Any]
+    refuses: Refusals
     dialog: bool = False
     """Whether the agent has shown its dialog since."""
 
@@ -59,22 +61,28 @@ class _Open:
             "reason": request.reason,
             "cwd": request.cwd,
             "at": round(self.at, 3),
+            "refuses": dict(self.refuses),
         }
 
 
 class Asks:
-    """`decide` turns a decision into what the agent gets. `tell` reports to clients; `wall` is the clock."""
+    """`decide` turns a decision into what the agent gets. `tell` reports to clients; `wall` is the clock.
+
+    `refusals` says which decisions on a request the agent cannot take: clients offer what is left.
+    """
 
     def __init__(
         self,
         decide: Callable[[PermissionRequest, PermissionDecision], dict[str, Any] | CallDecision],
         tell: Callable[[dict[str, Any]], None],
         wall: Callable[[], float],
+        refusals: Callable[[PermissionRequest], Refusals],
     ) -> None:
         self._decide = decide
         self._tracker = PermissionTracker()
         self._tell = tell
         self._wall = wall
+        self._refusals = refusals
         self._open: dict[str, _Open] = {}
         self._closed: deque[tuple[str, str]] = deque(maxlen=_REMEMBERED)
         self._waiting = False  # whether a dialog was open at the last report
@@ -109,7 +117,9 @@ class Asks:
     def _ask(self, request: PermissionRequest) -> asyncio.Future[Any]:
         request_id = f"a{uuid4().hex[:12]}"
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        one = self._open[request_id] = _Open(request_id, request, self._wall(), future)
+        one = self._open[request_id] = _Open(
+            request_id, request, self._wall(), future, self._refusals(request)
+        )
         future.add_done_callback(lambda done: self._given_up(one, done))
         log.info("%s requests permission for %s", request_id, request.tool)
         try:

@@ -68,10 +68,6 @@ class CallLink:
     def connected(self) -> bool:
         return self._channel is not None
 
-    @property
-    def edits_input(self) -> bool:
-        return self._transport.edits_input
-
     def check_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
         """Raise `InvalidOptions` for a decision that the agent cannot take."""
         # Agents of other packages may not know such a name.

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 from remuda._version import __version__
 from remuda.agents.attention import attention_events
 from remuda.agents.events import ConversationStarted, Report
-from remuda.agents.permission import PermissionDecision, PermissionRequest
+from remuda.agents.permission import PermissionDecision, PermissionRequest, Refusals, check_refusals
 from remuda.agents.timing import make_classifier
 from remuda.agents.unattended import DenyPermission, Halt, Unattended
-from remuda.errors import InvalidOptions, NotSafe, RemudaError
+from remuda.errors import NotSafe, RemudaError
 from remuda.frozen import replaced
 from remuda.proctree import start_ticks
 from remuda.terminal.screen import open_screen, unavailable_reason
@@ -262,10 +262,16 @@ class Keeper:
         if not self._spec.asks or self._observation is None:
             return
         if self._link is not None:
-            self._asks = Asks(self._call_decision, session.tell_whole, time.time)
+            self._asks = Asks(self._call_decision, session.tell_whole, time.time, self._refusals)
         elif self._channel is not None:
-            self._asks = Asks(self._hook_decision, session.tell_whole, time.time)
+            self._asks = Asks(self._hook_decision, session.tell_whole, time.time, self._refusals)
             self._observation.report_listeners.append(self._asks.take)
+
+    def _refusals(self, request: PermissionRequest) -> Refusals:
+        from remuda.agents.sources import find_refusals
+
+        sources = self._agent.sources
+        return find_refusals(sources.permissions if sources is not None else None, request)
 
     def _hook_decision(self, request: PermissionRequest, decision: PermissionDecision) -> dict[str, Any]:
         assert self._channel is not None
@@ -277,11 +283,8 @@ class Keeper:
     def _call_decision(self, request: PermissionRequest, decision: PermissionDecision) -> CallDecision:
         """Return a decision for a call. Raises `InvalidOptions` for one that the agent cannot take."""
         assert self._link is not None
-        edited = decision.input is not None and dict(decision.input) != dict(request.input)
-        if edited and request.reason == "permission" and not self._link.edits_input:
-            raise InvalidOptions(
-                f"{self._agent.name} cannot run an edited input", hint="deny it, and say what to change"
-            )
+        # How much an agent allows with "always" is for people to weigh: a program that says it means it.
+        check_refusals(self._refusals, request, replaced(decision, always=False))
         self._link.check_decision(request, decision)
         return CallDecision(request, decision)
 

@@ -21,6 +21,7 @@ from remuda.cli.permission_request import (
     outcome,
     question_lines,
     questions_of,
+    why_refused,
 )
 from remuda.cli.queue_keys import PUT_OFF
 from remuda.errors import RemudaError
@@ -30,6 +31,9 @@ from .model import Document, Row
 
 if TYPE_CHECKING:
     from .app import DashApp
+
+_MORE = {"allow": "always", "deny": "message"}
+_MORE_KEYS = {"allow": "A: always in this conversation", "deny": "m: with a message"}
 
 
 class Answers:
@@ -58,13 +62,15 @@ class Answers:
         if behavior == "allow" and (questions := questions_of(request)):
             self._ask(str(request["id"]), list(questions), {})
             return
-        more = "A: always in this conversation" if behavior == "allow" else "m: with a message"
-        self._ask_to_confirm(behavior, request, {}, f"{behavior} this? y: yes, {more}, any other key: no")
+        more = "" if why_refused(request, _MORE[behavior]) else f" {_MORE_KEYS[behavior]},"
+        self._ask_to_confirm(behavior, request, {}, f"{behavior} this? y: yes,{more} any other key: no")
 
     def edit(self) -> None:
         """Open the input in the user's editor, and ask whether to allow the edited one."""
         request = self._decidable("allow")
-        if request is not None:
+        if request is not None and (why := why_refused(request, "edit")):
+            self._app.say(why)
+        elif request is not None:
             edited = self._app.outside(lambda: edited_input(dict(request)))
             if edited is not None:
                 body = {"updated_input": edited}
@@ -93,6 +99,8 @@ class Answers:
             self._app.say("this request is no longer open")
         elif key == "y":
             self._send(request_id, {"behavior": behavior, **body})
+        elif key in "Am" and not body and (why := why_refused(request, _MORE[behavior])):
+            self._app.say(why)
         elif key == "A" and behavior == "allow" and not body:
             self._send(request_id, {"behavior": behavior, "always": True})
         elif key == "m" and behavior == "deny":

@@ -43,6 +43,7 @@ def test_codex_by_its_command_is_in_the_queue_and_decided_over_http(
     request = until(asked, "a request in the ledger")
     assert (request["tool"], request["input"]["command"]) == ("Bash", f"touch {made}")
     assert [(one["session"]["agent"], one["reason"]) for one in boss.waiting()] == [("codex", "permission")]
+    assert request["refuses"] == {"edit": "codex cannot run an edited input: allow it as it is, or deny it"}
     path = f"/v1/approvals/{request['id']}/answer"
     edited = boss.ask("POST", path, {"behavior": "allow", "updated_input": {"command": "id"}})
     assert edited.status >= 400

@@ -121,6 +121,7 @@ def test_copilot_by_its_command_is_in_the_queue_and_decided_over_http(
         assert (request["tool"], request["input"]["command"]) == ("bash", "touch made")
         waiting = [(one["session"]["agent"], one["reason"]) for one in boss.waiting()]
         assert waiting == [("copilot", "permission")]
+        assert request["refuses"].keys() == {"edit", "always"}
         path = f"/v1/approvals/{request['id']}/answer"
         edited = boss.ask("POST", path, {"behavior": "allow", "updated_input": {"command": "id"}})
         assert edited.status >= 400

@@ -15,7 +15,7 @@ from remuda.agents.base import Companion, HookChannel, Launch, LaunchContext, Se
 from remuda.agents.events import Report
 from remuda.agents.headless import Headless
 from remuda.agents.observer import EventObserver
-from remuda.agents.permission import PermissionDecision, PermissionRequest
+from remuda.agents.permission import PermissionDecision, PermissionRequest, Refusals
 from remuda.agents.plain import PlainAgent
 from remuda.agents.prompting import CallAddress, Carried, Choice, Composer, ComposerKind, Past, PromptProtocol
 from remuda.agents.sources import (
@@ -43,7 +43,6 @@ _ASIDE = "(kept aside) "
 class StableTransport:
     kind: Literal["call"] = "call"
     start_timeout = 20.0
-    edits_input = True
 
     def companion(self, context: LaunchContext) -> Companion:
         trail = context.conversation.get("session_id")
@@ -178,10 +177,8 @@ class MustangPermissions:
     def with_answers(self, given: Mapping[str, Any], answers: Mapping[str, Any]) -> dict[str, Any]:
         return dict(given)
 
-    def can_allow_always(
-        self, tool: str, given: Mapping[str, Any], suggestions: object, *, edited: bool
-    ) -> bool:
-        return False
+    def refusals(self, request: PermissionRequest) -> Refusals:
+        return Refusals(always="a mustang is asked each time")
 
 
 class MustangSources(NoSources):

@@ -254,9 +254,14 @@ def test_several_answers_to_one_question() -> None:
     assert ruling.input["answers"]["Which colour?"] == "Red, Blue"
 
 
+def test_budget_is_allowed_whatever_its_agent_can_take() -> None:
+    approval = Approval("a", "s", Reason.BUDGET, "budget", {"used": 5}, 1.0)
+    assert read_decision(approval, {"behavior": "allow"}, "acp").allow
+
+
 def test_always_of_a_command_with_a_star_is_refused_with_the_reason() -> None:
     approval = Approval("a", "s", Reason.PERMISSION, "Bash", {"command": "chmod 600 a*"}, 1.0)
-    with pytest.raises(InvalidOptions, match=r"'\*'.*without --always"):
+    with pytest.raises(InvalidOptions, match=r"'\*'.*allow it once"):
         read_decision(approval, {"behavior": "allow", "always": True}, "claude")
     assert read_decision(approval, {"behavior": "allow"}, "claude").allow
     plain = {"behavior": "allow", "always": True, "updated_input": {"command": "chmod 600 ab"}}

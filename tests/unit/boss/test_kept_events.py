@@ -27,6 +27,14 @@ def test_request_that_a_second_boss_finds_open_is_the_item_that_it_was() -> None
     assert index.queue() == [before]
 
 
+def test_request_says_what_its_agent_refuses_and_one_of_an_older_keeper_nothing() -> None:
+    told = {"edit": "no\nedits", "message": 5, "unknown": "x", "always": ""}
+    for refuses, known in (({"refuses": told}, {"edit": "no edits"}), ({"refuses": []}, {}), ({}, {})):
+        index = SessionIndex()
+        changes = index.take(ask_event("s", {**ASK, **refuses}, FACTS), 100.0)
+        assert [one.refuses for one in changes.approvals.values()] == [known]
+
+
 def test_session_that_comes_back_is_in_the_queue_only_when_it_is_left_alone() -> None:
     crash = {"agent": "claude", "exit_code": 1, "end_reason": "exited"}
     index = SessionIndex()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +248,16 @@ def approval(reason: str, given: dict[str, Any], **more: Any) -> Approval:
 
 def page(asked: Approval) -> str:
     return request_page(asked, "work")
+
+
+def test_page_offers_only_what_the_agent_can_take() -> None:
+    asked = approval("question", {"questions": [{"question": "Which?", "options": []}]})
+    assert "<fieldset>" in page(asked)
+    refused = page(replace(asked, refuses={"allow": "only in its terminal", "message": "no"}))
+    assert "Only in its terminal. Decide there." in refused
+    assert "<fieldset>" not in refused
+    assert """onclick="say('allow')""" not in refused
+    assert "<textarea id=message hidden" in refused
 
 
 def test_page_shows_all_of_what_is_asked_and_nothing_of_it_is_html() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -39,6 +40,10 @@ def asking(*questions: object) -> Approval:
 def test_request_that_is_shown_completely_can_be_allowed() -> None:
     assert offer(request({"command": "touch made"}))[0] == "Bash: touch made"
     assert offered(request({"command": "touch made"})) == {"Allow": ALLOW, "Deny": DENY}
+    refused = replace(request({"command": "touch made"}), refuses={"allow": "only in its terminal"})
+    assert offer(refused)[0] == "Only in its terminal."
+    assert offered(refused) == {"Deny": DENY}
+    assert offered(replace(asking(question("Red", "Blue")), refuses={"allow": "no"})) == {}
     text, _ = offer(request({"command": "make\ntest", "timeout": 5}))
     assert text == "Bash\ncommand: make\ntest\ntimeout: 5"
     assert offered(request({"plan": "1. look\n2. leap"}, "plan", "ExitPlanMode")) == {

@@ -10,6 +10,7 @@ import pytest
 
 from remuda.agents.claude.hooks import answer_permission, read_hook
 from remuda.agents.claude.registry import read_registry
+from remuda.agents.claude.sources import ClaudeSources
 from remuda.errors import AlreadyAnswered, InvalidOptions, LocalProtocolError
 from remuda.keeper.asks import Asks, read_decision
 from remuda.keeper.hooks import Answer
@@ -28,7 +29,9 @@ def running(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
 class Bench:
     def __init__(self) -> None:
         self.told: Told = []
-        self.asks = Asks(answer_permission, self.told.append, lambda: 12.0)
+        self.asks = Asks(
+            answer_permission, self.told.append, lambda: 12.0, ClaudeSources.permissions.refusals
+        )
 
     def ask(self, command: str = "touch x", call: str = "t1") -> tuple[str, asyncio.Future[Answer]]:
         given = {"tool_name": "Bash", "tool_input": {"command": command}}
@@ -56,11 +59,21 @@ async def test_ask_is_told_whole_and_listed_until_it_is_answered() -> None:
         "reason": "permission",
         "cwd": None,
         "at": 12.0,
+        "refuses": {},
     }
     assert [{"event": "ask", **one} for one in bench.asks.document()] == [told]
     assert bench.asks.answer({"id": number, "behavior": "allow"}) == {"id": number, "tool": "Bash"}
     assert (await future or {})["hookSpecificOutput"]["decision"] == {"behavior": "allow"}
     assert (bench.asks.document(), bench.ended()) == ([], [number])
+
+
+@running
+async def test_ask_says_which_decisions_its_agent_cannot_take() -> None:
+    bench = Bench()
+    bench.ask("rm *")
+    [told] = bench.told
+    assert "it has a '*'" in told["refuses"].pop("always")
+    assert told["refuses"] == {}
 
 
 @running
@@ -156,7 +169,7 @@ async def test_request_that_cannot_be_told_is_left_to_the_terminal() -> None:
             raise LocalProtocolError("cannot be said in JSON")
         told.append(document)
 
-    asks = Asks(answer_permission, tell, lambda: 12.0)
+    asks = Asks(answer_permission, tell, lambda: 12.0, ClaudeSources.permissions.refusals)
     given = {"hook_event_name": "PermissionRequest", "tool_name": "Bash", "tool_input": {"command": "ls"}}
     future = asks.take(read_hook(given))
     assert future is not None

@@ -31,7 +31,6 @@ class AcpTransport:
 
     kind: Literal["call"] = "call"
     start_timeout = 30.0
-    edits_input = False
 
     def companion(self, context: LaunchContext) -> Companion | None:
         return None

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from remuda.agents.permission import PermissionDecision, PermissionRequest
+from remuda.agents.permission import PermissionDecision, PermissionRequest, Refusals, check_refusals
 from remuda.agents.sources import ReadFile, fields_like
 from remuda.errors import InvalidOptions
 from remuda.untrusted import as_object, as_objects, one_line, show_json, text_at
@@ -23,6 +23,7 @@ QUESTION = "choose"
 OFFERED = "offered"
 """The field of the input with the names of all options, as the agent offers them."""
 EDITED = "an agent that speaks ACP cannot run an edited input; allow the request as it is, or deny it"
+NO_MESSAGE = "ACP has no field for the reason of a denial: deny the request without one"
 _KINDS = frozenset({"allow_once", "allow_always", "reject_once", "reject_always"})
 _SHOWN_FIELDS = ("command", "path", "file_path", "filePath", "url", "pattern", "query", "title")
 _PATH_FIELD = re.compile(r"path|file|dir|url|cwd|locations", re.IGNORECASE)
@@ -82,14 +83,32 @@ def _diff(fields: Params) -> str:
     return "\n".join(parts)[:_MOST_DIFF]
 
 
+def refusals(request: PermissionRequest) -> Refusals:
+    """Return which decisions the agent does not offer. What "always" covers is up to the agent.
+
+    So only people choose it, who have read its words.
+    """
+    found, offered = Refusals(message=NO_MESSAGE), {one.get("kind") for one in request.suggestions}
+    if request.reason != "question":
+        found["edit"] = EDITED
+        if "allow_once" not in offered:
+            found["allow"] = _not_offered(request, "once")
+    if "allow_always" not in offered:
+        found["always"] = _not_offered(request, "always")
+    return found
+
+
+def _not_offered(request: PermissionRequest, how: str) -> str:
+    names = ", ".join(str(one.get("name")) for one in request.suggestions)
+    more = f"; it offers: {names}; attach and type a number to choose one" if names else ""
+    return f"the agent does not offer to allow this {how}{more}"
+
+
 def check_decision(request: PermissionRequest, decision: PermissionDecision) -> None:
     """Raise `InvalidOptions` for a decision that the agent does not offer. A denial can always be given."""
-    if not decision.allow:
-        return
-    edited = decision.input is not None and dict(decision.input) != dict(request.input)
-    if edited and request.reason == "permission":
-        raise InvalidOptions(EDITED)
-    choose(request, decision)
+    check_refusals(refusals, request, decision)
+    if decision.allow:
+        choose(request, decision)
 
 
 def choose(request: PermissionRequest, decision: PermissionDecision) -> str | None:
@@ -105,11 +124,7 @@ def choose(request: PermissionRequest, decision: PermissionDecision) -> str | No
         return _answer(request, decision, options)
     kind = "allow_always" if decision.always else "allow_once"
     if kind not in by_kind:
-        names = ", ".join(str(one.get("name")) for one in options)
-        raise InvalidOptions(
-            f"the agent does not offer to allow this {'always' if decision.always else 'once'}",
-            hint=f"it offers: {names}; attach and type a number to choose one" if names else None,
-        )
+        raise InvalidOptions(_not_offered(request, "always" if decision.always else "once"))
     return by_kind[kind]
 
 
@@ -134,6 +149,7 @@ class AcpPermissions:
         {"read", "edit", "delete", "move", "search", "think", "fetch", "switch_mode", QUESTION}
     )
     check_decision = staticmethod(check_decision)
+    refusals = staticmethod(refusals)
 
     def reason(self, tool: str) -> str:
         return "question" if tool == QUESTION else "permission"
@@ -166,9 +182,3 @@ class AcpPermissions:
         if unknown := [name for name in answers if name not in (*questions, "1")]:
             raise InvalidOptions(f"the request does not have the question '{str(unknown[0])[:80]}'")
         return {**given, "answers": dict(answers)}
-
-    def can_allow_always(
-        self, tool: str, given: Mapping[str, Any], suggestions: Sequence[Mapping[str, Any]], *, edited: bool
-    ) -> bool:
-        """What "always" covers is up to the agent. So only people choose it, who have read its words."""
-        return not edited and any(one.get("kind") == "allow_always" for one in suggestions)

@@ -9,12 +9,13 @@ when it was stopped (`claude stop`) or its folder was removed (`claude rm`).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from remuda.agents.attention import Event, attention_events
+from remuda.agents.permission import PermissionRequest, Refusals
 from remuda.agents.sources import BackgroundJob, ConversationReader, PermissionReader, RegistryEntry
 from remuda.untrusted import name_at, text_at
 
@@ -71,17 +72,13 @@ class ClaudePermissions:
     search_pattern = staticmethod(asking.search_pattern)
     with_answers = staticmethod(asking.with_answers)
 
-    def can_allow_always(
-        self,
-        tool: str,
-        given: Mapping[str, Any],
-        suggestions: Sequence[Mapping[str, Any]],
-        *,
-        edited: bool,
-    ) -> bool:
+    def refusals(self, request: PermissionRequest) -> Refusals:
         from .stream.stream_protocol import for_conversation
 
-        return bool(for_conversation(tool, given, suggestions, edited=edited))
+        if for_conversation(request.tool, request.input, request.suggestions):
+            return Refusals()
+        why = "this command cannot be allowed always: it has a '*', which a rule reads as any text"
+        return Refusals(always=f"{why}; allow it once")
 
 
 class ClaudeSources:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from remuda.agents.permission import PermissionDecision, PermissionRequest
+from remuda.agents.permission import PermissionDecision, PermissionRequest, Refusals
 from remuda.agents.sources import ReadFile
 from remuda.errors import InvalidOptions
 from remuda.untrusted import as_object, as_objects
@@ -34,17 +34,20 @@ def _answers(question: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]
     return [str(one) for one in found] if isinstance(found, list) else [str(found)]
 
 
-def check_decision(request: PermissionRequest, decision: PermissionDecision) -> None:
-    """Raise `InvalidOptions` for a decision that codex cannot take."""
-    edited = decision.input is not None and dict(decision.input) != dict(request.input)
-    if edited and request.reason != "question":
-        raise InvalidOptions("codex cannot run an edited input: allow it as it is, or deny it")
+def refusals(request: PermissionRequest) -> Refusals:
+    """Return which decisions codex cannot take."""
+    found = Refusals()
+    if request.reason != "question":
+        found["edit"] = "codex cannot run an edited input: allow it as it is, or deny it"
+    if request.tool not in (SHELL, PATCH):
+        found["always"] = "codex cannot allow this always: allow it once, or deny it"
+    return found
 
 
 class CodexPermissions:
     """Reads its requests for people and for the rules of the policy."""
 
-    check_decision = staticmethod(check_decision)
+    refusals = staticmethod(refusals)
     command_fields: Mapping[str, str] = {SHELL: "command"}
     quiet_tools = frozenset({PATCH, QUESTION, "web_search"})
 
@@ -100,16 +103,6 @@ class CodexPermissions:
         if missing := [one for one in questions if str(one.get("question", "")) not in found]:
             raise InvalidOptions(f"missing answer to {str(missing[0].get('question', ''))!r}")
         return {**given, "answers": found}
-
-    def can_allow_always(
-        self,
-        tool: str,
-        given: Mapping[str, Any],
-        suggestions: Sequence[Mapping[str, Any]],
-        *,
-        edited: bool,
-    ) -> bool:
-        return tool in (SHELL, PATCH) and not edited
 
 
 def _diff(change: Mapping[str, Any]) -> str:

@@ -29,7 +29,6 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 class AppServerTransport:
     kind: Literal["call"] = "call"
     start_timeout = 30.0
-    edits_input = False
 
     def __init__(self) -> None:
         self._reader = ThreadReader()

@@ -58,7 +58,7 @@ from remuda.supervised.child_process import SupervisedProcess, outliving
 from remuda.tasks import TaskSet
 from remuda.untrusted import as_object, as_objects
 
-from .asking import answer_for, check_decision
+from .asking import answer_for, refusals
 from .exec_messages import (
     ExecReader,
     init_message,
@@ -407,12 +407,14 @@ class _Turn:
 
     def _translated_decision(self, decision: Decision, event: PermissionRequested) -> PermissionDecision:
         from remuda.agents.permission import PermissionRequest as Asked
+        from remuda.agents.permission import check_refusals
 
         if not isinstance(decision, Allow):
             return PermissionDecision(False, message=decision.message, interrupt=decision.interrupt)
         made = PermissionDecision(True, decision.input, always=decision.always)
         given = event.input if isinstance(event.input, Mapping) else {}
-        check_decision(Asked(event.tool, given, tool_use_id=event.id, reason=event.reason), made)
+        asked = Asked(event.tool, given, tool_use_id=event.id, reason=event.reason)
+        check_refusals(refusals, asked, made)
         return made
 
     def close(self) -> None:

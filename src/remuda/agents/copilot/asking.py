@@ -6,10 +6,11 @@ Its tools have three names (1.0.102): `Bash` in hooks, `bash` in a request and i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from remuda.agents.events import DialogReported
+from remuda.agents.permission import PermissionRequest, Refusals
 from remuda.agents.sources import ReadFile
 from remuda.errors import InvalidOptions
 from remuda.untrusted import LONGEST_NAME, as_object
@@ -83,7 +84,12 @@ class CopilotPermissions:
             "a question of copilot can only be answered in its terminal", hint="attach and answer there"
         )
 
-    def can_allow_always(
-        self, tool: str, given: Mapping[str, Any], suggestions: Sequence[Mapping[str, Any]], *, edited: bool
-    ) -> bool:
-        return False
+    def refusals(self, request: PermissionRequest) -> Refusals:
+        """Its hook takes allow, and deny with a message."""
+        found = Refusals(
+            edit="copilot cannot run an edited input; allow the request as it is, or deny it",
+            always="copilot's hook cannot allow a tool for good; allow it once, or answer in its terminal",
+        )
+        if request.reason == "question":
+            found["allow"] = "a question of copilot can only be answered in its terminal"
+        return found

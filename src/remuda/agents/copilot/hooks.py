@@ -23,18 +23,15 @@ from remuda.agents.events import (
     ToolStarted,
     TurnStopped,
 )
-from remuda.agents.permission import PermissionDecision, PermissionRequest
+from remuda.agents.permission import PermissionDecision, PermissionRequest, check_refusals
 from remuda.agents.state import Source
-from remuda.errors import InvalidOptions
 from remuda.untrusted import LONGEST_NAME, name_at
 
-from .asking import QUESTION, question_dialog, tool_name
+from .asking import QUESTION, CopilotPermissions, question_dialog, tool_name
 
 Payload = Mapping[str, Any]
 _STARTS = {"new": "startup", "resume": "resume"}
 _DENIED = "The user does not want this. Go on without it, or say what you would need."
-_EDITED = "copilot cannot run an edited input; allow the request as it is, or deny it"
-_ALWAYS = "copilot's hook cannot allow a tool for good; allow it once, or answer in its terminal"
 
 
 def read_hook(payload: Payload, env: Mapping[str, str] | None = None) -> Report:
@@ -118,13 +115,12 @@ def _tool(payload: Payload, key: str) -> str:
 # ── answers ──
 
 
-def answer_permission(_request: PermissionRequest, decision: PermissionDecision) -> dict[str, Any]:
+def answer_permission(request: PermissionRequest, decision: PermissionDecision) -> dict[str, Any]:
     """Return the answer to the hook that requests a permission.
 
     Raises `InvalidOptions` for a decision that copilot cannot take. The request then stays open.
     """
-    if decision.allow and (decision.input is not None or decision.always):
-        raise InvalidOptions(_EDITED if decision.input is not None else _ALWAYS)
+    check_refusals(CopilotPermissions().refusals, request, decision)
     if decision.allow:
         return {"behavior": "allow"}
     deny: dict[str, Any] = {"behavior": "deny", "message": decision.message or _DENIED}

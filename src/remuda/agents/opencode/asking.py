@@ -7,9 +7,10 @@ tool. Its input is the tool's, with what opencode says besides.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from remuda.agents.permission import PermissionRequest, Refusals
 from remuda.agents.sources import ReadFile, fields_like
 from remuda.errors import InvalidOptions
 from remuda.untrusted import as_object, as_objects, show_json
@@ -63,17 +64,17 @@ class OpencodePermissions:
             raise InvalidOptions(f"no answer to '{missing[0][:80]}'")
         return {**given, "answers": dict(answers)}
 
-    def can_allow_always(
-        self,
-        tool: str,
-        given: Mapping[str, Any],
-        suggestions: Sequence[Mapping[str, Any]],
-        *,
-        edited: bool,
-    ) -> bool:
+    def refusals(self, request: PermissionRequest) -> Refusals:
         """opencode mostly offers a pattern (`git *`), which allows more than was asked."""
-        rules = [one.get("always") for one in suggestions]
-        return bool(rules) and not edited and all(rule == given.get("command") for rule in rules)
+        rules = [one.get("always") for one in request.suggestions]
+        found = Refusals()
+        if not rules or any(rule != request.input.get("command") for rule in rules):
+            found["always"] = "opencode would always allow more than this request: allow it once, or deny it"
+        if request.reason == "question":
+            found["message"] = "opencode passes on no message if a question is not answered: send none"
+        else:
+            found["edit"] = "opencode cannot run an edited input: allow it as it is, or deny it"
+        return found
 
 
 def answer_list(given: Mapping[str, Any]) -> list[list[str]]:

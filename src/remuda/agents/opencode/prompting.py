@@ -33,8 +33,6 @@ class OpencodeTransport:
     start_timeout = 120.0
     """1.5 to 6 s on an idle machine, 12 s with two agents that start; a plugin without a network: 130 s."""
 
-    edits_input = False
-
     def __init__(self, skip: int = 1) -> None:
         self._skip = skip
 

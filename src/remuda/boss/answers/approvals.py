@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from remuda.agents import find_agent
-from remuda.agents.permission import PermissionDecision
+from remuda.agents.permission import PermissionDecision, check_refusals
 from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, NotSafe, RemudaError
 from remuda.keeper.aclient import AsyncKeeperClient
 from remuda.tasks import TaskSet
 
 from ..attention.model import Approval, ApprovalState, Event, EventKind, Reason, Session, Source
+from ..budgets import BUDGET_REFUSES
 from ..service import APPROVAL_ENDED, BossService, only_at_terminal
 from .decision import Answer, as_question, read_decision
 
@@ -142,10 +143,7 @@ class Approvals:
     async def _to_budget(self, approval: Approval, decision: PermissionDecision) -> None:
         if self.service.budgets is None:
             raise NotSafe("the boss does not count budgets", hint="'remuda boss status' says why")
-        if decision.input is not None or decision.always:
-            raise InvalidOptions(
-                "a budget is raised by its step alone", hint="to allow another amount, edit budget.toml"
-            )
+        check_refusals(lambda _: BUDGET_REFUSES, as_question(approval), decision)
         await self.service.budgets.decide(approval, allow=decision.allow)
 
     async def _to_hook(self, session: Session, approval: Approval, decision: PermissionDecision) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from remuda.agents import find_permissions
-from remuda.agents.permission import PermissionDecision, PermissionRequest
+from remuda.agents.permission import PermissionDecision, PermissionRequest, check_refusals
+from remuda.agents.sources import find_refusals
 from remuda.errors import InvalidOptions, NotSafe
 
 from ..attention.display import why_hidden
@@ -33,26 +35,15 @@ def read_decision(approval: Approval, answer: Answer, agent: str) -> PermissionD
         return PermissionDecision(
             False, message=str(answer.get("message") or ""), interrupt=bool(answer.get("interrupt"))
         )
-    edited, always = _input(approval, answer, agent), bool(answer.get("always"))
-    made = PermissionDecision(True, edited, always=always)
+    made = PermissionDecision(True, _input(approval, answer, agent), always=bool(answer.get("always")))
+    if approval.reason is Reason.BUDGET:  # no agent asks this
+        return made
+    permissions, asked = find_permissions(agent), as_question(approval)
+    check_refusals(partial(find_refusals, permissions), asked, made)
     # Agents of other packages may not know such a name.
-    if (check := getattr(find_permissions(agent), "check_decision", None)) is not None:
-        check(as_question(approval), made)
-    if always:
-        _check_always(approval, edited, agent)
+    if (check := getattr(permissions, "check_decision", None)) is not None:
+        check(asked, made)
     return made
-
-
-def _check_always(approval: Approval, edited: Mapping[str, Any] | None, agent: str) -> None:
-    asked = as_question(approval)
-    chosen_input = asked.input if edited is None else edited
-    if not find_permissions(agent).can_allow_always(
-        asked.tool, chosen_input, asked.suggestions, edited=edited is not None
-    ):
-        raise InvalidOptions(
-            "this command cannot be allowed always: it has a '*', which a rule reads as any text",
-            hint="allow it once, without --always",
-        )
 
 
 def check_link(approval: Approval, answer: Answer) -> None:

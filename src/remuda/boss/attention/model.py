@@ -169,6 +169,8 @@ class Approval:
     tool_use_id: str | None = None
     suggestions: tuple[Any, ...] = ()
     detail: Mapping[str, Any] = field(default_factory=dict)
+    refuses: Mapping[str, str] = field(default_factory=dict)
+    """Decisions that its agent cannot take, each with a sentence (`agents/permission.Refusals`)."""
     expires_at: float | None = None
     state: ApprovalState = ApprovalState.OPEN
     answer: Mapping[str, Any] | None = None

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from typing import cast
+
+from remuda.agents.permission import read_refusals
 
 from . import identity, redate
 from .event_log import EventLog
@@ -432,5 +435,6 @@ def _approval(session_id: str, ask: Ask) -> Approval:
         tool_use_id=ask.tool_use_id,
         suggestions=tuple(suggestions) if isinstance(suggestions, list) else (),
         detail={name: facts[name] for name in _TOLD if name in facts},
+        refuses=cast("Mapping[str, str]", read_refusals(facts.get("refuses"))),
         expires_at=expires if isinstance(expires, float) else None,
     )

@@ -153,6 +153,8 @@ def ask_event(session_id: str, ask: Mapping[str, Any], facts: Facts, read: ReadF
         more["tool_use_id"] = ask["tool_use_id"]
     if isinstance(ask.get("cwd"), str):
         more["cwd"] = ask["cwd"]
+    if ask.get("refuses"):
+        more["refuses"] = ask["refuses"]
     event_id = f"ask:{ask.get('id')}"
     at = max(0.0, finite(ask.get("at")))
     return Event(EventKind.ASKED, session_id, at, Source.HOOK, event_id, facts | more)

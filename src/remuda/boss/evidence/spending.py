@@ -29,6 +29,7 @@ from remuda.untrusted import dump_json, finite, parse_object
 from ..attention.display import label
 from ..attention.model import Approval, Event, EventKind, Item, Reason, Session, Source, digest
 from ..budgets import (
+    BUDGET_REFUSES,
     BudgetAction,
     BudgetHold,
     BudgetLimit,
@@ -367,6 +368,7 @@ def _facts(hold: BudgetHold, currency: str) -> dict[str, Any]:
     return {
         "tool": "budget",
         "mark": hold.mark,
+        "refuses": dict(BUDGET_REFUSES),
         "message": f"{hold.reason(currency)}; no message is delivered. Approve to allow up to "
         f"{show(account.next_allowed, currency)}",
         "input": {

@@ -39,7 +39,7 @@ margin-top:.5em}}#message{{margin-top:1em}}::placeholder{{color:inherit;opacity:
 {body}
 """
 _FORM = """<div id=form>{questions}
-<textarea id=message rows=2 maxlength=10000 aria-label="{why}" placeholder="{why}"></textarea>
+<textarea id=message {hidden}rows=2 maxlength=10000 aria-label="{why}" placeholder="{why}"></textarea>
 {allow}<button class=no onclick="say('deny')">{no}</button></div>
 <p id=result role=status></p>
 <script>
@@ -112,7 +112,7 @@ def request_page(approval: Approval, who: str, where: str | None = None, *, is_b
         who=who, tool=approval.tool
     )
     head = f"<p class=where>{_text(where)}</p>\n" if where else ""
-    questions = "".join(_questions(approval))
+    questions = "" if approval.refuses.get("allow") else "".join(_questions(approval))
     offered = bool(questions) and approval.state is ApprovalState.OPEN and not is_button
     shown = head + ("" if offered else "".join(_asked(approval)))
     if approval.state is not ApprovalState.OPEN:
@@ -120,10 +120,13 @@ def request_page(approval: Approval, who: str, where: str | None = None, *, is_b
     if is_button:
         return _FRAME.format(title=_text(title), body=f"{shown}\n{_BUTTON}")
     yes, no, why, done, undone = _WORDS.get(approval.reason, _WORDS[Reason.PERMISSION])
-    unseen = why_hidden(approval.reason, approval.tool, approval.input)
-    shown += f"<p>{_text(unseen.capitalize())}. Decide there.</p>\n" if unseen else ""
+    unseen = why_hidden(approval.reason, approval.tool, approval.input) or approval.refuses.get("allow", "")
+    shown += f"<p>{_text(unseen[0].upper() + unseen[1:])}. Decide there.</p>\n" if unseen else ""
     allow = "" if unseen else _ALLOW.format(yes=yes)
-    form = _FORM.format(questions=questions, allow=allow, no=no, why=why, done=done, undone=undone)
+    hidden = "hidden " if approval.refuses.get("message") else ""
+    form = _FORM.format(
+        questions=questions, hidden=hidden, allow=allow, no=no, why=why, done=done, undone=undone
+    )
     return _FRAME.format(title=_text(title), body=shown + form)
 
 

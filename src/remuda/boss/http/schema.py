@@ -125,6 +125,18 @@ ITEM = record(
     {**_ITEM, "session": nullable(ref("Session")), "decision": nullable(ref("Decision")), "cut": _CUT},
     {"host": TEXT},
 )
+_REFUSALS = record(
+    {},
+    {
+        name: {"type": "string", "description": f"why {what} cannot be delivered, and what works instead"}
+        for name, what in {
+            "allow": "'allow' (of a question: an answer)",
+            "always": "'always'",
+            "edit": "'updated_input'",
+            "message": "the message of a denial",
+        }.items()
+    },
+)
 APPROVAL = record(
     {
         "id": TEXT,
@@ -146,7 +158,7 @@ APPROVAL = record(
         "decision": nullable(ref("Decision")),
         "cut": _CUT,
     },
-    {"host": TEXT},
+    {"host": TEXT, "refuses": _REFUSALS},
 )
 ERROR = record({"error": record({"code": TEXT, "message": TEXT}, {"hint": TEXT})})
 EVENT = record(

@@ -44,11 +44,13 @@ def offer(approval: Approval) -> tuple[str, tuple[Button, ...]]:
     if approval.reason is Reason.QUESTION:
         asked = approval.input.get("questions")
         asked = asked if isinstance(asked, list) else []
-        return question_text(asked) or one_line(approval.tool), tuple(_options(asked))
+        buttons = () if approval.refuses.get("allow") else tuple(_options(asked))
+        return question_text(asked) or one_line(approval.tool), buttons
     whole = "\n".join(_lines(approval))
     yes, no = _WORDS.get(approval.reason, _WORDS[Reason.PERMISSION])
-    if hidden := why_hidden(approval.reason, approval.tool, approval.input):
-        return f"{hidden.capitalize()}.", (Button(no, _DENY),)
+    hidden = why_hidden(approval.reason, approval.tool, approval.input)
+    if hidden := hidden or approval.refuses.get("allow", ""):
+        return f"{hidden[0].upper()}{hidden[1:]}.", (Button(no, _DENY),)
     if not _is_shown(whole):
         return short(printable(whole), _TEXT) + _CUT, (Button(no, _DENY),)
     return whole, (Button(yes, _ALLOW), Button(no, _DENY))

@@ -1,4 +1,4 @@
-// What is beside a session's terminal: its conversation, its messages with their receipts, its changes in git.
+// Beside a session's terminal: conversation, messages with their receipts, changes in git.
 import { html, useEffect, useRef, useState } from './lib.js';
 import { get, path, post } from './api.js';
 import { Diff } from './diff.js';

@@ -1,4 +1,4 @@
-// Usage and statistics: what agents used, from their own records, and how the last day, week or month went.
+// Usage and statistics: what agents used, and how the last day, week or month went.
 // Charts are small SVG drawings; each has a table with the same figures beside it.
 import { html, signal, useEffect, useState } from './lib.js';
 import { get } from './api.js';

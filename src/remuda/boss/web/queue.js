@@ -4,7 +4,7 @@ import { get, path, post } from './api.js';
 import { isWide } from './diff.js';
 import { Key, useKeys } from './keys.js';
 import { Markdown } from './markdown.js';
-import { EditForm, Questions, RequestBody, editedInput, isAnswered, partsOf, summary, whyHidden } from './request.js';
+import { EditForm, Questions, RequestBody, editedInput, isAnswered, partsOf, summary, whyHidden, whyRefused } from './request.js';
 import { go, href, replace, route } from './route.js';
 import { approvals, decided, isHidden, isLive, items, label, limits, link, logOut, putOff, refresh, sessionOf, sessions, take, useWhole, waiting } from './store.js';
 import { More, Name, STEP, oneLine, plural, visible } from './text.js';
@@ -89,7 +89,7 @@ const decide = (item, approval, body) => attempt(
 );
 
 const putOffItem = (item, what, body, text) => attempt(item, text, async () => {
-  take('item', { ...(await post(path('queue', item.id, what), body)) });
+  take('item', await post(path('queue', item.id, what), body));
 });
 const snooze = (item) => putOffItem(item, 'snooze', { seconds: SNOOZE }, `Snoozed for ${span(SNOOZE)}.`);
 const skip = (item) => putOffItem(item, 'skip', {}, 'Moved to the end of the queue.');
@@ -225,18 +225,20 @@ function Detail({ item, control }) {
   useWhole(approval, 'approval', 'approvals');
   const isWhole = !(approval ?? item).cut?.length;
   const session = sessionOf(item);
-  const [mode, setMode] = useState(''); // '', allow, always, deny, edit, reply
+  const [mode, setMode] = useState(''); // '', allow, always, deny, edit
   const [draft, setDraft] = useState({});
   const [message, setMessage] = useState('');
   const [isWriting, setWriting] = useState(false);
   const [isBusy, setBusy] = useState(false);
   const [seen, setSeen] = useState(() => new Set());
+  const isAsked = mode && mode !== 'edit';
   const isReady = useReady(isWhole);
   const head = useRef(null);
   const isOpen = approval?.state === 'open';
   const canDecide = isOpen && !item.resolved_at;
   const isQuestion = approval?.reason === 'question' && Array.isArray(approval.input.questions);
   const hidden = approval ? whyHidden(approval) : '';
+  const offers = (what) => approval.reason === 'permission' && !hidden && !whyRefused(approval, what);
   const missing = canDecide && !hidden ? partsOf(approval).filter((part) => !seen.has(part)) : [];
   const markSeen = (part) => { if (isWhole && !seen.has(part)) setSeen((old) => new Set(old).add(part)); };
   // What someone writes stays until it is sent, also if the agent went on meanwhile.
@@ -265,7 +267,7 @@ function Detail({ item, control }) {
     } else send({ behavior: 'allow', ...(what === 'always' ? { always: true } : {}) });
   };
   const begin = (what) => {
-    const why = what === 'edit' && canDecide && !isQuestion && !hidden && isWhole ? '' : refusal(what);
+    const why = what === 'edit' && canDecide && !isQuestion && !hidden && isWhole ? whyRefused(approval, what) : refusal(what);
     if (why) say(why, true);
     else { say(''); setMode(what); }
   };
@@ -279,7 +281,7 @@ function Detail({ item, control }) {
   };
 
   control.current.key = (action, event) => {
-    if (mode === 'allow' || mode === 'always' || mode === 'deny') {
+    if (isAsked) {
       // Any key but y is no. Tab goes on to the message.
       if (['Tab', 'Shift'].includes(event.key)) return false;
       if (action === 'yes') answer(mode); else { setMode(''); say(''); }
@@ -314,8 +316,7 @@ function Detail({ item, control }) {
         ${item.detail?.subagent && ' · asked by a subagent'}${item.detail?.more > 0 && ` · ${plural(item.detail.more, 'more request')} after this`}</p>
     </header>
     <div class="body">
-      ${isOver(item) && html`<p class="outcome" role="status">${howItEnded(item, approval)}</p>`}
-      ${!isOver(item) && approval && approval.state !== 'open' && html`<p class="outcome" role="status">${howItEnded(item, approval)}</p>`}
+      ${(isOver(item) || (approval && !isOpen)) && html`<p class="outcome" role="status">${howItEnded(item, approval)}</p>`}
       ${!isWhole && html`<p class="outcome">Reading the rest …</p>`}
       <div class="content" inert=${!isWhole}><${Body} key=${isWhole} item=${item} approval=${approval} markSeen=${markSeen} mode=${mode} draft=${draft} setDraft=${setDraft}
         isQuestion=${isQuestion} canDecide=${canDecide} onSubmit=${() => answer('edit')} /></div>
@@ -324,7 +325,7 @@ function Detail({ item, control }) {
     </div>
     <footer class="actions" aria-label="Actions" role="group">
       <p class="note ${note.value.isError ? 'bad' : ''}" role="status">${oneLine(note.value.text, 500) || (missing.length ? 'Show all of it before you allow it.' : '')}</p>
-      ${canDecide && mode === 'deny' && html`<textarea class="message" dir="auto" rows="2" maxlength="10000" value=${message} aria-label="Message to the agent"
+      ${canDecide && mode === 'deny' && !whyRefused(approval, 'message') && html`<textarea class="message" dir="auto" rows="2" maxlength="10000" value=${message} aria-label="Message to the agent"
         placeholder="What to do instead (optional)" onInput=${(event) => setMessage(event.target.value)}
         onKeyDown=${(event) => { if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) answer('deny'); if (event.key === 'Escape') setMode(''); }} />`}
       ${canReply && html`<textarea id="reply" class="message" dir="auto" rows="2" value=${message} aria-label="Reply to the agent" placeholder="Reply"
@@ -335,10 +336,10 @@ function Detail({ item, control }) {
         ${canDecide && !mode && html`
           <button class="primary" aria-disabled=${Boolean(refusal('allow'))} onClick=${() => answer('allow')}>${words[0]} <${Key} for="allow" /></button>
           <button class="no" aria-disabled=${Boolean(refusal('deny'))} onClick=${() => begin('deny')}>${words[1]} … <${Key} for="deny" /></button>
-          ${approval.reason === 'permission' && !hidden && html`<button onClick=${() => begin('edit')}>Edit <${Key} for="edit" /></button>
-            <button aria-disabled=${Boolean(refusal('always'))} onClick=${() => begin('always')}>Always …</button>`}`}
+          ${offers('edit') && html`<button onClick=${() => begin('edit')}>Edit <${Key} for="edit" /></button>`}
+          ${offers('always') && html`<button aria-disabled=${Boolean(refusal('always'))} onClick=${() => begin('always')}>Always …</button>`}`}
         ${canDecide && mode === 'edit' && html`<button class="primary" aria-disabled=${Boolean(refusal('edit'))} onClick=${() => answer('edit')}>Allow as edited</button><button onClick=${() => { setMode(''); setDraft({}); }}>Back</button>`}
-        ${canDecide && ['allow', 'always', 'deny'].includes(mode) && html`<span class="ask">${{ allow: `${words[0]} this?`, always: 'Allow this, and the same in this conversation from now on?', deny: `${words[1]}?` }[mode]}</span>
+        ${canDecide && isAsked && html`<span class="ask">${{ allow: `${words[0]} this?`, always: 'Allow this, and the same in this conversation from now on?', deny: `${words[1]}?` }[mode]}</span>
           <button class=${mode === 'deny' ? 'no' : 'primary'} onClick=${() => answer(mode)}>Yes <${Key} for="yes" /></button><button onClick=${() => setMode('')}>No</button>`}
         ${canReply && html`<button class="primary" disabled=${!message.trim() || isBusy} onClick=${sendReply}>Send <${Key} for="reply" /></button>`}
         ${!mode && !isOver(item) && html`<span class="later">${LATER.map(([what, text, work]) => html`<button key=${what} aria-disabled=${!isReady} onClick=${() => simple(work)}>${text} <${Key} for=${what} /></button> `)}</span>`}

@@ -13,8 +13,11 @@ export function whyHidden(approval) {
   if (losesDigits(approval.input)) return 'This browser cannot show all digits of a number; the agent’s terminal does.';
   const { plan } = approval.input;
   return approval.reason === 'plan' && !(typeof plan === 'string' && plan.trim())
-    ? 'The plan is shown only in the agent’s terminal.' : '';
+    ? 'The plan is shown only in the agent’s terminal.' : whyRefused(approval, 'allow');
 }
+
+/** Why the agent cannot take a decision; '' if it can. An older boss does not say. */
+export const whyRefused = ({ refuses }, what) => (refuses?.[what] ? oneLine(`${refuses[what]}.`, 500) : '');
 
 export function questionsOf(approval) {
   const asked = approval.reason === 'question' ? approval.input.questions : null;

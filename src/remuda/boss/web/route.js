@@ -1,4 +1,4 @@
-// Where we are (#/view/part/part), and parts of the page whose code is fetched when they are first shown.
+// Where we are (#/view/part/part), and parts of the page that are fetched when first shown.
 import { html, signal, useEffect } from './lib.js';
 
 function read() {

@@ -1,4 +1,4 @@
-// Shows the notices of the boss, removes those that are over, and opens the item that one is about.
+// Shows the boss's notices, removes those that are over, and opens the item of one.
 // It fetches nothing and keeps nothing.
 const text = (value, limit) => (typeof value === 'string' ? value.slice(0, limit) : '');
 

@@ -52,7 +52,7 @@ export function chunks(text, size = CHUNK) {
 }
 
 /**
- * A long text: its beginning, and the rest on demand, in pieces that the browser lays out when they are seen.
+ * A long text: its beginning, and the rest on demand, in pieces laid out when they are seen.
  * `onAll` is called once everything is shown.
  */
 export function Long({ text, clean = visible, first = FIRST, onAll, label = 'text', dir = 'auto' }) {

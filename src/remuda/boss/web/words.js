@@ -45,8 +45,7 @@ export function outcome(approval) {
 /** The page's own name in the ledger, so that two browsers are told apart. */
 export function ownName() {
   const agent = navigator.userAgent;
-  const device = /iPhone/.test(agent) ? 'iPhone' : /iPad/.test(agent) ? 'iPad' : /Android/.test(agent) ? 'Android'
-    : /Mac OS X/.test(agent) ? 'Mac' : /Linux/.test(agent) ? 'Linux' : 'browser';
+  const device = /iPhone|iPad|Android/.exec(agent) ?? /Mac(?= OS X)|Linux/.exec(agent) ?? 'browser';
   let tag = sessionStorage.getItem('name');
   if (!tag) sessionStorage.setItem('name', tag = Math.random().toString(36).slice(2, 5));
   return `${device} ${tag}`;

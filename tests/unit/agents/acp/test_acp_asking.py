@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from remuda.agents.acp.asking import AcpPermissions, check_decision, choose, read_options, request_of
+from remuda.agents.acp.asking import (
+    AcpPermissions,
+    check_decision,
+    choose,
+    read_options,
+    refusals,
+    request_of,
+)
 from remuda.agents.acp.protocol import ToolBegan
 from remuda.agents.permission import PermissionDecision, PermissionRequest
 from remuda.errors import InvalidOptions
@@ -51,6 +58,8 @@ def test_decision_that_is_not_offered_is_refused_and_a_denial_never() -> None:
         check_decision(request, PermissionDecision(True))
     with pytest.raises(InvalidOptions, match="does not offer to allow this always"):
         check_decision(_request("allow_once"), PermissionDecision(True, always=True))
+    assert refusals(request).keys() == {"allow", "edit", "message"}
+    assert refusals(_request("allow_once")).keys() == {"always", "edit", "message"}
     check_decision(request, PermissionDecision(False))
     assert choose(request, PermissionDecision(False)) is None
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from remuda.agents.codex.asking import CodexPermissions, answer_for, check_decision
+from remuda.agents.codex.asking import CodexPermissions, answer_for, refusals
 from remuda.agents.codex.notices import ThreadReader, find_turn, is_conversation, shell_command, turn_past
 from remuda.agents.codex.prompting import CodexPrompts
 from remuda.agents.events import (
@@ -26,7 +26,7 @@ from remuda.agents.events import (
     TurnStopped,
 )
 from remuda.agents.observer import EventObserver
-from remuda.agents.permission import PermissionDecision, PermissionRequest
+from remuda.agents.permission import PermissionDecision, PermissionRequest, check_refusals
 from remuda.agents.prompting import Past
 from remuda.agents.state import Evidence, Source, State
 from remuda.errors import InvalidOptions
@@ -230,9 +230,10 @@ def test_decisions_that_codex_can_take() -> None:
     assert answer_for({}, PermissionDecision(True)) == {"decision": "accept"}
     assert answer_for({}, PermissionDecision(True, always=True)) == {"decision": "acceptForSession"}
     assert answer_for({}, PermissionDecision(False, interrupt=True)) == {"decision": "cancel"}
-    check_decision(request, PermissionDecision(True, {"command": "ls"}))
+    check_refusals(refusals, request, PermissionDecision(True, {"command": "ls"}))
     with pytest.raises(InvalidOptions, match="cannot run an edited input"):
-        check_decision(request, PermissionDecision(True, {"command": "rm"}))
+        check_refusals(refusals, request, PermissionDecision(True, {"command": "rm"}))
+    assert refusals(PermissionRequest("request_user_input", {}, reason="question")).keys() == {"always"}
 
 
 def test_answers_go_to_their_questions(reader: ThreadReader) -> None:

@@ -159,6 +159,9 @@ def test_decisions_that_copilot_takes_and_those_it_cannot() -> None:
         answer_permission(request, PermissionDecision(True, input={"command": "x"}))
     with pytest.raises(InvalidOptions, match="for good"):
         answer_permission(request, PermissionDecision(True, always=True))
+    question = PermissionRequest("ask_user", {}, reason="question")
+    with pytest.raises(InvalidOptions, match="only be answered in its terminal"):
+        answer_permission(question, PermissionDecision(True))
 
 
 # ── the program of the hooks ──

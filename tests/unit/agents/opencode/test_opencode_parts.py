@@ -18,6 +18,7 @@ from remuda.agents.opencode.messages import find_call, make_message_id, past_of
 from remuda.agents.opencode.prompting import OpencodePrompts
 from remuda.agents.opencode.server import Address
 from remuda.agents.opencode.warm import OpencodeWarm
+from remuda.agents.permission import PermissionRequest
 from remuda.agents.prompting import CallAddress, ComposerKind, Past, PromptCall
 from remuda.errors import InputError, InvalidOptions
 
@@ -204,10 +205,15 @@ def test_permission_facts_and_what_can_be_allowed_always() -> None:
     assert permissions.is_plain({"command": "ls", "description": "d"}, "command")
     assert not permissions.is_plain({"command": "ls", "workdir": "/"}, "command")
     assert list(permissions.path_fields({"a": [{"filePath": "/x"}], "patterns": ["/y"]})) == ["/x", "/y"]
-    always = permissions.can_allow_always
-    assert not always("bash", {"command": "git push"}, [{"always": "git *"}], edited=False)
-    assert always("bash", {"command": "make"}, [{"always": "make"}], edited=False)
-    assert not always("bash", {"command": "make"}, [], edited=False)
+
+    def refused(*suggestions: dict[str, Any], command: str = "make", reason: str = "permission") -> set[str]:
+        request = PermissionRequest("bash", {"command": command}, suggestions, reason=reason)
+        return {*permissions.refusals(request)}
+
+    assert refused({"always": "git *"}, command="git push") == {"always", "edit"}
+    assert refused({"always": "make"}) == {"edit"}
+    assert refused() == {"always", "edit"}
+    assert refused(reason="question") == {"always", "message"}
 
 
 def test_answers_are_given_in_the_order_of_the_questions() -> None:
