@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from playwright.sync_api import Browser, expect
@@ -30,6 +31,9 @@ def test_an_agent_of_another_host_is_shown_decided_and_typed_into(browser: Brows
         group = page.locator(".group", has=page.get_by_role("heading", name="build7"))
         expect(group.locator(".c-name")).to_contain_text("build7/work")
         expect(group.locator(".state").first).to_have_text("idle")
+        page.get_by_label("only this machine").check()
+        expect(group).to_have_count(0)
+        page.get_by_label("only this machine").uncheck()
 
         message = desk.send("build7/work", "RUNBASH touch from-the-page")
         page.goto(f"{address}/#/queue")
@@ -45,6 +49,10 @@ def test_an_agent_of_another_host_is_shown_decided_and_typed_into(browser: Brows
         expect(page.locator(".terminal .state")).to_have_text("you type here")
         page.keyboard.type("typed in the page")
         expect(page.locator(".xterm-rows")).to_contain_text("typed in the page")
+
+        fleet.hub.end()  # what is not heard of is not shown as what it was last
+        page.goto(f"{address}/#/agents")
+        expect(group.locator(".c-state")).to_have_text(re.compile(r"^unreachable\s*\d"))
     finally:
         context.close()
         fleet.close()

@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import pytest
 
@@ -163,6 +164,54 @@ def test_boss_hub_and_sender_are_killed_and_no_message_is_lost_or_repeated(bench
     assert order == sorted(order, key=lambda text: int(text.split()[1]))
     for message, text in unsure.items():
         until(lambda: is_true(desk, build, message, text), f"a receipt of {message} that is true")  # noqa: B023
+
+
+class Sent(NamedTuple):
+    sender: Machine
+    receiver: Machine
+    text: str
+    id: str
+
+
+def send(sender: Machine, receiver: Machine, text: str) -> Sent:
+    """Send a message to the session `work` of another machine."""
+    way = ("fleet", "hosts", receiver.name, "sessions", "work", "messages")
+    return Sent(sender, receiver, text, sender.client.post(*way, body={"prompt": text})["id"])
+
+
+def until_busy(sender: Machine, receiver: Machine) -> list[Sent]:
+    """Give a session a turn that goes on, and messages that wait in its inbox behind it."""
+    receiver.start("work")
+    sender.until_session(receiver.name, "work")
+    sent = [send(sender, receiver, text) for text in ("SLOW 6000", "inbox 1", "inbox 2")]
+    until(lambda: sender.receipt(sent[0].id)["stage"] == "recorded", "its turn")
+    for one in sent[1:]:
+        sender.until_stage(one.id, "accepted")
+    return sent
+
+
+def test_hub_bosses_and_keepers_of_two_hosts_restart_at_once_and_every_message_ends_once(
+    bench: FleetBench,
+) -> None:
+    desk, build = bench.machine("desk"), bench.machine("build7")
+    sent = until_busy(desk, build) + until_busy(build, desk)
+    build.boss_end(signal.SIGKILL)
+    sent.append(send(desk, build, "at the hub"))
+    assert desk.receipt(sent[-1].id)["stage"] == "sent"
+    bench.hub.end(signal.SIGKILL)
+    desk.boss_end(signal.SIGKILL)
+    for machine in (desk, build):
+        machine.remuda.kill_keeper("work")
+    for restart in (bench.hub.start, desk.boss_up, build.boss_up):
+        restart()
+    for machine in (desk, build):
+        machine.remuda("start", "work", "--resume", "--detach")
+    for one in sent:
+        stage = "dead" if one.text == "SLOW 6000" else "acked"  # no turn that died is repeated unasked
+        one.sender.until_stage(one.id, stage)
+        assert ends(one.receiver, "work", one.id) == [stage], one.text
+    for machine in (desk, build):
+        assert machine.prompts("work") == [one.text for one in sent if one.receiver is machine]
 
 
 def is_true(desk: Machine, build: Machine, message: str, text: str) -> bool:

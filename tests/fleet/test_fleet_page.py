@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 from collections.abc import Iterator
 from itertools import count
@@ -128,19 +129,34 @@ def test_the_dashboard_lists_the_agent_elsewhere_and_enter_attaches_it(pair: Pai
         pane.send(DETACH)
         pane.until_shows("? keys")
         pane.send(b"q")
+        pane.until_shows("$")
+        desk.start("athome")
+        for words in ("dash --local", "queue -i --local"):
+            pane.enter(f"clear; {REMUDA} {words}")
+            assert not any(work in line for line in pane.until_shows("athome"))
+            pane.send(b"q")
+            pane.until_shows("$")
+        desk.remuda("kill", "athome")
 
 
 def test_a_host_that_is_gone_is_shown_as_unreachable_and_not_as_idle(pair: Pair, work: str) -> None:
     desk, build = pair.desk, pair.build
     stream = Stream(cast("Any", desk))
     try:
-        session = listed(desk, work)["id"]
-        build.boss_end(signal.SIGKILL)
-        while (told := stream.until("host_session").document)["agent_state"] != "unreachable":
-            pass
-        assert told["id"] == session
-        assert told["unreachable_since"]
-        assert listed(desk, work)["agent_state"] == "unreachable"
+        with Tmux(desk.remuda.env, desk.remuda.cwd, 2 * COLS, 30) as server:
+            pane = server.first()
+            pane.until_shows("$")
+            pane.enter(f"{REMUDA} dash")
+            pane.until_shows(f"build7/{work}")
+            session = listed(desk, work)["id"]
+            build.boss_end(signal.SIGKILL)
+            while (told := stream.until("host_session").document)["agent_state"] != "unreachable":
+                pass
+            assert told["id"] == session
+            assert told["unreachable_since"]
+            assert listed(desk, work)["agent_state"] == "unreachable"
+            row = re.compile(rf"build7/{work} +unreachable +\d")  # and since when
+            pane.until(lambda lines: any(row.search(line) for line in lines))
     finally:
         stream.close()
         build.boss_up()

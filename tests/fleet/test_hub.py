@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from nats.aio.msg import Msg
@@ -22,6 +23,7 @@ from remuda.fleet.hub_folder import new_seed
 from remuda.fleet.hub_types import Stored
 from remuda.fleet.membership import Key, Membership, read_key
 from remuda.fleet.remote import RemoteHosts
+from remuda.fleet.server import find_server
 from support.fleet import FleetBench, HubMachine, Machine, Relay, free_port
 from support.keeper import until
 
@@ -555,6 +557,32 @@ def test_a_message_is_on_the_hub_once_for_each_id_and_survives_its_death(hub: Hu
     assert set(asyncio.run(store(1))) == set(first)
     assert asyncio.run(take()) == [("in.away.s.m1.desk", b"x")]
     assert asyncio.run(take()) == []
+
+
+def test_a_server_with_our_configuration_reports_that_it_syncs_every_write(
+    hub: HubMachine, tmp_path: Path
+) -> None:
+    """What is confirmed must be on the disk. A second server, with a monitor, reads the file of the hub."""
+    config, port = json.loads(hub.folder.config.read_bytes()), free_port()
+    config |= {"listen": f"127.0.0.1:{free_port()}", "pid_file": str(tmp_path / "pid")}
+    config |= {"http": f"127.0.0.1:{port}", "log_file": str(tmp_path / "log")}
+    config["jetstream"]["store_dir"] = str(tmp_path / "jetstream")
+    path = tmp_path / "server.conf"
+    path.write_text(json.dumps(config))
+
+    def look() -> dict[str, Any]:
+        try:
+            with urlopen(f"http://127.0.0.1:{port}/jsz") as answer:
+                found: dict[str, Any] = json.load(answer)
+                return found
+        except OSError:  # it starts
+            return {}
+
+    with subprocess.Popen([find_server(), "-c", str(path)]) as server:
+        try:
+            assert until(look, "the server's report")["config"]["sync_always"] is True
+        finally:
+            server.terminate()
 
 
 def test_a_hub_that_is_full_refuses_a_message_and_says_why(hub: HubMachine) -> None:

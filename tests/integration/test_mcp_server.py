@@ -182,8 +182,12 @@ def test_tokens_rights_and_ledger_are_shown_and_a_mistake_is_an_error(remuda: Co
     (remuda.home / ".config" / "remuda").mkdir(parents=True)
     (remuda.home / ".config" / "remuda" / "mcp.toml").write_text("max_dept = 1")
     assert "unknown key 'max_dept'" in remuda.refused("mcp", "check", code=2)
-    (remuda.home / ".config" / "remuda" / "mcp.toml").write_text("max_sessions = 0")
-    assert "max_sessions = 0" in remuda("mcp", "check").out
+    reach = '[[agent]]\nname = "lead"\nreach = "build7/*"'
+    (remuda.home / ".config" / "remuda" / "mcp.toml").write_text(f"max_sessions = 0\n{reach}")
+    checked = remuda("mcp", "check")
+    assert "max_sessions = 0" in checked.out
+    assert "lead: reaches build7/* (read)" in checked.out
+    assert "has joined no fleet" in checked.err
 
 
 def test_setup_writes_the_agents_own_configuration_and_removes_it_to_the_byte(remuda: Commands) -> None:

@@ -54,11 +54,13 @@ def must_have(host: str, session: str) -> RemoteBoss:
 # ── messages ──
 
 
-def send(host: str, session: str, prompt: str, options: Mapping[str, Any]) -> Document:
+def send(
+    host: str, session: str, prompt: str, options: Mapping[str, Any], sender: str | None = None
+) -> Document:
     """Send a message; returns its receipt when the hub has it on its disk, or the host a moment later."""
-    receipt: Document = BossClient(timeout=2 * POLL).post(
-        "fleet", "hosts", host, "sessions", session, "messages", body={"prompt": prompt, "options": options}
-    )
+    way = ("fleet", "hosts", host, "sessions", session, "messages")
+    body = {"prompt": prompt, "options": options} | ({"sender": sender} if sender else {})
+    receipt: Document = BossClient(timeout=2 * POLL).post(*way, body=body)
     return receipt
 
 

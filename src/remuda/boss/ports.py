@@ -107,8 +107,10 @@ class Fleet(Protocol):
     ) -> Any:
         """Ask the boss of another host."""
 
-    async def send(self, host: str, session: str, prompt: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a message to a session of another host; returns its receipt."""
+    async def send(
+        self, host: str, session: str, prompt: str, options: Mapping[str, Any], sender: str | None
+    ) -> dict[str, Any]:
+        """Send a message to a session of another host; returns its receipt. `sender` is only kept here."""
 
     async def receipt(self, word: str, wait: float, steps: int) -> dict[str, Any]:
         """Return the receipt of a message that was sent from here, when it has more than `steps` steps."""

@@ -32,7 +32,7 @@ from . import elsewhere
 from .client import BossClient, RemoteBoss
 from .elsewhere import Document
 
-_HERE_ONLY = ("sender", "message_id", "now")
+_HERE_ONLY = ("message_id", "now")
 _ATTENDED_WAIT = 2.0
 _LOOK_INTERVAL = 1.0
 _MOST_LISTED = 200
@@ -90,7 +90,11 @@ class SessionElsewhere(Session):
     def attach(self, *, read_only: bool = False) -> KeeperClient:
         is_reader = check_flag("read_only", read_only)
         with self._found():
-            return KeeperClient.connect_elsewhere(self._host, self._name, read_only=is_reader)
+            client = KeeperClient.connect_elsewhere(self._host, self._name, read_only=is_reader)
+        if client.name != self.name:  # a boss also finds it by its folder; see `must_have`
+            client.close()
+            raise SessionNotFound(f"session '{self.name}' not found", hint=f"did you mean '{client.name}'?")
+        return client
 
     def screen(self) -> list[str]:
         return list(self._boss().get("sessions", self._name, "screen")["lines"])
@@ -117,7 +121,8 @@ class SessionElsewhere(Session):
         for name in ("delay", "ttl"):
             if name in given:
                 given[name] = as_seconds(name, given[name])
-        receipt = elsewhere.send(self._host, self._name, text, given)
+        given.pop("sender", None)
+        receipt = elsewhere.send(self._host, self._name, text, given, options.get("sender"))
         if receipt["stage"] in ("dead", "expired", "dropped"):
             raise elsewhere.not_answered(receipt)
         return Accepted(str(receipt["id"]))

@@ -15,7 +15,7 @@ from remuda.untrusted import one_line
 
 from .click_types import OrderedGroup
 from .common import json_option, short_path
-from .output import echo, print_json, print_table
+from .output import complain, echo, print_json, print_table
 
 
 def need_extra() -> None:
@@ -70,6 +70,7 @@ def check(as_json: bool) -> None:
     """
     from dataclasses import asdict
 
+    from remuda.keeper.elsewhere import own_host
     from remuda.mcp.caller import load_rights, rights_file
 
     path = rights_file(os.environ)
@@ -85,6 +86,8 @@ def check(as_json: bool) -> None:
         reach = f" reaches {', '.join(grant.reach)} ({', '.join(grant.may)})" if grant.reach else ""
         limits = "".join(f" {name}={value}" for name, value in (grant.changes or {}).items())
         echo(f"  {', '.join(grant.names)}:{reach}{limits}")
+    if own_host() is None and any("/" in one for grant in rights.grants for one in grant.reach):
+        complain("this machine has joined no fleet: HOST/SESSION reaches nothing")
 
 
 @command.command("token")

@@ -90,7 +90,7 @@ def command(
     if interactive:
         from .app import run
 
-        return run(["dash"])
+        return run(["dash", *(["--local"] if local else [])])
     if history:
         past = _getter(BossClient(), template, as_json)("queue", "history", limit=limit or 20)
         _print_list(past, "items", _history_lines, template, as_json=as_json)

@@ -266,8 +266,10 @@ class FleetMember:
     ) -> Any:
         return await self._remote.request(await self._connected(), host, method, path, body, timeout)
 
-    async def send(self, host: str, session: str, prompt: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._remote.send(await self._connected(), host, session, prompt, options)
+    async def send(
+        self, host: str, session: str, prompt: str, options: Mapping[str, Any], sender: str | None
+    ) -> dict[str, Any]:
+        return await self._remote.send(await self._connected(), host, session, prompt, options, sender)
 
     async def receipt(self, word: str, wait: float, steps: int) -> dict[str, Any]:
         with contextlib.suppress(RemudaError):

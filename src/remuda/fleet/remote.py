@@ -317,9 +317,18 @@ class RemoteHosts:
     # ── messages ──
 
     async def send(
-        self, hub: Hub, host: str, session: str, prompt: str, options: Mapping[str, Any]
+        self,
+        hub: Hub,
+        host: str,
+        session: str,
+        prompt: str,
+        options: Mapping[str, Any],
+        sender: str | None = None,
     ) -> Document:
-        """Send a message. Returns when the hub has it on its disk, with how far it got a moment later."""
+        """Send a message. Returns when the hub has it on its disk, with how far it got a moment later.
+
+        `sender` is who sends it on this machine: it is in the receipt, and the host does not get it.
+        """
         _must_operate(hub)
         _must_speak(self._must_know(hub, host))
         now = time.time()
@@ -327,6 +336,7 @@ class RemoteHosts:
         data = message.data()
         expires = hub.now() + min(message.ttl or KEPT_SECONDS, KEPT_SECONDS)
         facts = {"host": host, "session": session, "sent_at": now, "expires": expires}
+        facts |= {"sender": sender} if sender else {}
         await asyncio.to_thread(self._sent.note, message.id, **facts)
         try:
             await hub.store(message.subject, data, dedup=message.id)
@@ -402,6 +412,7 @@ class RemoteHosts:
             "steps": steps,
             "answer": answer,
             "where": where,
+            "sender": sent.get("sender"),
         }
 
     async def _bounce_expired(self, hub: Hub) -> None:

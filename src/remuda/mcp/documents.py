@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from remuda.agents.state import State
+from remuda.agents.state import WAITING, State
 from remuda.inbox.receipts import Trace
 from remuda.untrusted import one_line, printable
 
@@ -20,14 +20,22 @@ def with_sender(caller: Caller, message: str, text: str, in_reply_to: str | None
     """Return a prompt that says who sent it and how to reply. The first line is ours, so that the text stays
     data: it cannot begin with a command of the agent.
     """
-    who = f"session {caller.name}" if caller.kind == "session" else one_line(caller.label)
     reply = "" if in_reply_to is None else f", in reply to your message {in_reply_to}"
     way = (
         f"; to reply before your turn ends: send with in_reply_to={message}"
         if caller.kind == "session"
         else ""
     )
-    return f"[message {message} from {who}{reply}{way}]\n{text}"
+    return f"[message {message} from {_who(caller)}{reply}{way}]\n{text}"
+
+
+def with_sender_elsewhere(caller: Caller, host: str, text: str) -> str:
+    """Return a prompt for a session of another host, from which no message leads back to the caller."""
+    return f"[message from {_who(caller)} on host {host}]\n{text}"
+
+
+def _who(caller: Caller) -> str:
+    return f"session {caller.name}" if caller.kind == "session" else one_line(caller.label)
 
 
 def shown_lines(lines: list[str]) -> list[str]:
@@ -36,6 +44,40 @@ def shown_lines(lines: list[str]) -> list[str]:
     while shown and not shown[-1]:
         shown.pop()
     return shown
+
+
+def document_elsewhere(one: Mapping[str, Any]) -> Document:
+    """Return a session of another host, as the boss here knows it. Who started it is not known here."""
+    session = one["session"]
+    state, detail = session["agent_state"], session.get("detail") or ""
+    if session["ended"]:
+        state = "dead"
+    if not one["reachable"]:
+        state, detail = "unreachable", "its host cannot be reached"
+    since = {} if one["reachable"] else {"unreachable_since": one["unreachable_since"]}
+    return {
+        "session": f"{one['host']}/{session['name']}",
+        "agent": session["agent"],
+        "state": state,
+        "detail": one_line(str(detail))[:LINE_CHARACTERS],
+        "folder": session["cwd"],
+        "started_by": "not known",
+        "needs_human": state in WAITING,
+        **since,
+    }
+
+
+def waiting_elsewhere(one: Mapping[str, Any]) -> Document | None:
+    """Return why a session of another host waits for a human; None if it does not."""
+    item = one["item"]
+    return item and {
+        "session": f"{one['host']}/{one['session']['name']}",
+        "reason": item["reason"],
+        "since": item["since"],
+        "message": printable(item["message"] or "")[: 4 * LINE_CHARACTERS],
+        "requests": [],
+        "note": "only the user can decide it",
+    }
 
 
 def cancel_document(cancelled: Mapping[str, Any]) -> Document:
@@ -67,5 +109,5 @@ def why_early(state: str) -> str:
     if state == State.WAITING_ANSWER:
         return "it asks the user a question: tell the user, and see queue"
     if state == "unreachable":
-        return "the keeper of the session does not answer; call wait again"
+        return "the session cannot be reached now; call wait again"
     return "the session has ended" if state == State.DEAD else "the time is over; call wait again"

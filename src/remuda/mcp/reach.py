@@ -8,8 +8,16 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from remuda.boss.client import BossClient
-from remuda.errors import PermissionRefused, RemudaError, SessionNotFound
+from remuda.boss.elsewhere import Document, find_sent
+from remuda.errors import (
+    InvalidOptions,
+    MessageNotFound,
+    PermissionRefused,
+    RemudaError,
+    SessionNotFound,
+)
 from remuda.inbox.receipts import sender_of
+from remuda.keeper.elsewhere import own_host, split_host
 from remuda.keeper.hidden import living_names
 from remuda.keeper.record import SessionRecord
 from remuda.names import is_name
@@ -24,7 +32,8 @@ from .rights import Caller, Right, Rights, StartLimits, caller_with, why_not_spe
 
 class Reached(NamedTuple):
     session: Session
-    record: SessionRecord
+    record: SessionRecord | None
+    """None for a session of another host: nothing there says who started it."""
 
 
 class Reach:
@@ -50,26 +59,55 @@ class Reach:
     def may(self, right: Right, record: SessionRecord, rights: Rights) -> bool:
         return rights.may(self.caller, right, record.name, chain_of(record))
 
+    def may_reach(self, right: Right, reached: Reached) -> bool:
+        if reached.record is not None:
+            return self.may(right, reached.record, self.rights())
+        return self.rights().may(self.caller, right, reached.session.name, ())
+
     def find(self, name: str, right: Right, message: str | None = None) -> Reached:
-        """Return a session that the caller may do that with. `message`: or one that it sent a message to."""
-        record = SessionRecord.load(SessionPaths(sessions_folder(), name).record) if is_name(name) else None
-        if record is not None and record.name == name:
-            paths = SessionPaths(sessions_folder(), name)
-            sent_by = right != "kill" and message is not None
-            if self.may(right, record, self.rights()) or (sent_by and self._sent(paths, str(message))):
-                return Reached(Session(name, folder=paths.folder), record)
-        raise SessionNotFound(
-            f"you reach no session {one_line(name)[:80]!r}", hint="list_agents lists those that you reach"
-        )
+        """Return a session that the caller may do that with. `message`: or one that it sent a message to.
 
-    def _sent(self, paths: SessionPaths, message: str) -> bool:
-        return sender_of(paths.inbox, message) == self.caller.id
+        `name` is SESSION or HOST/SESSION. Raises `NotInFleet` for the latter on a machine without a fleet.
+        """
+        reached = _find(name)
+        sent_by = right != "kill" and message is not None
+        if reached is None or not (
+            self.may_reach(right, reached) or (sent_by and self._sent(reached.session, str(message)))
+        ):
+            raise SessionNotFound(
+                f"you reach no session {one_line(name)[:80]!r}",
+                hint="list_agents lists those that you reach",
+            )
+        return reached
 
-    def sessions(self, *, ended: bool, right: Right = "read") -> list[SessionRecord]:
+    def _sent(self, session: Session, message: str) -> bool:
+        if session.host is None:
+            return sender_of(session.inbox.folder, message) == self.caller.id
+        try:
+            sent = find_sent(message)
+        except (MessageNotFound, InvalidOptions):  # the latter: it is the beginning of several
+            return False
+        wanted = (message, session.name, self.caller.id)
+        return (sent["id"], f"{sent['host']}/{sent['session']}", sent.get("sender")) == wanted
+
+    def elsewhere(self) -> list[Document]:
+        """Return the sessions of other hosts that the caller may read, as the boss here knows them."""
+        if own_host() is None or not (rights := self.rights()).reaches_hosts(self.caller):
+            return []
+        listed = BossClient().get("fleet", "sessions")["sessions"]
+        return [
+            one
+            for one in listed
+            if (name := one["session"].get("name"))
+            and rights.may(self.caller, "read", f"{one['host']}/{name}", ())
+        ]
+
+    def sessions(self, *, ended: bool) -> list[SessionRecord]:
+        """Return those of this machine that the caller may read."""
         folder, rights = sessions_folder(), self.rights()
         names = known_names(folder) if ended else set(living_names(folder))
         records = (SessionRecord.load(SessionPaths(folder, name).record) for name in sorted(names))
-        return [one for one in records if one is not None and self.may(right, one, rights)]
+        return [one for one in records if one is not None and self.may("read", one, rights)]
 
     def tree(self) -> list[SessionRecord]:
         """Return the running sessions of the caller's tree."""
@@ -110,3 +148,14 @@ class Reach:
         folder = sessions_folder()
         found = (SessionRecord.load(SessionPaths(folder, name).record) for name in known_names(folder))
         return [one for one in found if one is not None]
+
+
+def _find(name: str) -> Reached | None:
+    host, own = split_host(name)
+    if not is_name(own):
+        return None
+    if host is not None:
+        return Reached(Session(name), None)
+    folder = sessions_folder()
+    record = SessionRecord.load(SessionPaths(folder, own).record)
+    return None if record is None or record.name != own else Reached(Session(own, folder=folder), record)

@@ -21,6 +21,8 @@ Right = Literal["read", "send", "control", "kill"]
 GRANTED: tuple[Right, ...] = ("read", "send", "control")
 """What `mcp.toml` can grant for a session that the agent did not start. Never `kill`."""
 _MOST = 10**9
+_REACH = re.compile(r"([a-z0-9*?\[\]!-]+/)?[^/]+")
+"""SESSION or HOST/SESSION, both with `*`."""
 _SESSION = re.compile(r"session:([^:]{1,64}):([!-~]{1,64})")
 
 
@@ -115,14 +117,27 @@ class Rights:
         return limits
 
     def may(self, caller: Caller, right: Right, session: str, chain: Sequence[str]) -> bool:
-        """Whether the caller may do that. `chain` has who started the session, who started that one…"""
+        """Whether the caller may do that. `chain` has who started the session, who started that one…
+
+        `session` is SESSION or HOST/SESSION.
+        """
         if caller.id in chain:
             return True
         return right != "kill" and any(
-            right in grant.may and any(fnmatchcase(session, one) for one in grant.reach)
+            right in grant.may and any(_names(one, session) for one in grant.reach)
             for grant in self.grants
             if grant.is_for(caller)
         )
+
+    def reaches_hosts(self, caller: Caller) -> bool:
+        """Whether the caller may reach sessions of other hosts."""
+        return any("/" in one for grant in self.grants if grant.is_for(caller) for one in grant.reach)
+
+
+def _names(pattern: str, session: str) -> bool:
+    """Whether a pattern names a session. Its `*` stands for no slash: that of `*` is on this machine."""
+    patterns, words = pattern.split("/"), session.split("/")
+    return len(patterns) == len(words) and all(map(fnmatchcase, words, patterns))
 
 
 def why_not_start(
@@ -226,6 +241,10 @@ def _grant(number: int, table: Mapping[str, Any], home: str, resolve: Callable[[
         for one in _texts(table["name"], f"{where}name")
     )
     reach = _texts(table["reach"], f"{where}reach") if "reach" in table else ()
+    if wrong := [one for one in reach if not _REACH.fullmatch(one)]:
+        raise InvalidOptions(
+            f"{where}reach: {wrong[0]!r} is neither SESSION nor HOST/SESSION", hint="both may have *"
+        )
     return Grant(names, reach, tuple(one for one in GRANTED if one in may), _limits(table, home, where))
 
 

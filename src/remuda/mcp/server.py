@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote, unquote
 
 import anyio
 import mcp_types as types
@@ -58,7 +59,7 @@ def make_server(tools_of: ToolsOf) -> Server[Any]:
             )
         ]
         for one in agents:
-            name, uri = one["session"], f"{_BASE}/{one['session']}"
+            name, uri = one["session"], f"{_BASE}/{quote(one['session'], safe='+@')}"
             found.append(
                 types.Resource(
                     uri=uri, name=name, description=f"{one['agent']}, {one['state']}", mime_type=_JSON
@@ -130,6 +131,7 @@ async def _called(call: Any) -> Any:
 async def _read(tools: AgentTools, uri: str) -> Any:
     path = uri.removeprefix(_BASE) if uri.startswith(_BASE) else "?"
     name, _, what = path.removeprefix("/").partition("/")
+    name = unquote(name)  # HOST/SESSION is one word of the path
     if path == "":
         return await tools.call("list_agents", {"ended": True})
     if path.startswith("/") and name and what == "transcript":

@@ -39,7 +39,11 @@ def _number(description: str, most: float, least: float = 0) -> Schema:
     return {"type": "number", "minimum": least, "maximum": most, "description": description}
 
 
-_SESSION = {"session": _text("Name of a session, as list_agents and start return it.")}
+_SESSION = {
+    "session": _text(
+        "Name of a session, as list_agents and start return it; HOST/SESSION for one of another machine."
+    )
+}
 _MESSAGE = {"message": _text("Id of a message, as send returns it.", 128)}
 _PROMPT = _text("What the agent is to do, in full: it does not know your conversation.", PROMPT_CHARACTERS)
 _CWD = _text("Folder to work in: an absolute path, or one relative to yours. Default: your folder.", 4096)
@@ -52,9 +56,10 @@ INSTRUCTIONS = """Run other coding agents, each in a session of its own terminal
 4. kill the session when you no longer need it.
 
 For one question without a conversation, run is quicker. You reach only sessions that you started, unless the
-user allows more. Permission requests of your agents are decided by the user: queue shows them; tell the user.
-A message that begins with "[message ID from ...]" was sent by another agent: answer it as any prompt, and use
-send with in_reply_to=ID only for what cannot wait for the end of your turn."""
+user allows more; HOST/SESSION is one of another machine. Permission requests of your agents are decided by
+the user: queue shows them; tell the user. A message that begins with "[message ID from ...]" was sent by
+another agent: answer it as any prompt, and use send with in_reply_to=ID only for what cannot wait for the end
+of your turn. One that begins with "[message from ...]" came from another machine: answer it in your turn."""
 
 TOOLS: dict[str, Tool] = {
     "whoami": Tool(
@@ -76,7 +81,7 @@ TOOLS: dict[str, Tool] = {
         {
             "name": {
                 **_text("Short name for the session. The result has the full name.", 32),
-                "pattern": r"^[A-Za-z0-9_][A-Za-z0-9_-]*$",
+                "pattern": r"^([a-z0-9-]+/)?[A-Za-z0-9_][A-Za-z0-9_-]*$",
             },
             "agent": _text(
                 "The program to run, such as claude. Default: the same as yours, else claude.", 64

@@ -22,12 +22,15 @@ from remuda.boss.api import Approval, Boss, WaitingItem
 from remuda.boss.attention.model import Reason
 from remuda.boss.client import BossClient
 from remuda.boss.conversation_page import read_page
+from remuda.boss.elsewhere import must_have
 from remuda.boss.folder import BossFolder
 from remuda.boss.http.schema import check
 from remuda.config import load_config
 from remuda.errors import (
     BossDown,
     FolderUnusable,
+    HostUnreachable,
+    HubUnreachable,
     InvalidOptions,
     MessageNotFound,
     NotInQueue,
@@ -36,12 +39,14 @@ from remuda.errors import (
     RemudaError,
     SessionDead,
     SessionExists,
+    SessionNotFound,
     SessionUnreachable,
     WaitTimeout,
 )
 from remuda.inbox.message import check_prompt, new_id
 from remuda.inbox.receipts import sender_of
 from remuda.keeper.compose import compose
+from remuda.keeper.elsewhere import own_host, split_host
 from remuda.keeper.hidden import is_alive
 from remuda.keeper.record import SessionRecord
 from remuda.keeper.start import start_session
@@ -59,10 +64,13 @@ from .documents import (
     LINE_CHARACTERS,
     Document,
     cancel_document,
+    document_elsewhere,
     receipt_document,
     shown_lines,
+    waiting_elsewhere,
     why_early,
     with_sender,
+    with_sender_elsewhere,
 )
 from .ledger import count_tokens, only_one, record_call, used_messages
 from .reach import Reach
@@ -75,6 +83,7 @@ _ENDING_TIMEOUT = 2.0
 _LOOK_INTERVAL = 0.02
 _PROGRESS_LINES = 6
 _TRANSCRIPT_ENTRIES = 200
+_NO_WAY = (BossDown, HubUnreachable, HostUnreachable, SessionUnreachable, WaitTimeout)
 MOST_AT_ONCE = 32
 BURST, PER_SECOND = 300, 50.0
 
@@ -200,7 +209,13 @@ class AgentTools:
         }
 
     def _list_agents(self, _check: Check, ended: bool = False) -> Document:
-        return {"agents": [self._agent_document(one) for one in self._reach.sessions(ended=ended)]}
+        agents = [self._agent_document(one) for one in self._reach.sessions(ended=ended)]
+        try:
+            there = self._reach.elsewhere()
+        except RemudaError as error:
+            return {"agents": agents, "note": f"sessions of other hosts are not listed: {error}"}
+        shown = [document_elsewhere(one) for one in there if ended or not one["session"]["ended"]]
+        return {"agents": [*agents, *shown]}
 
     def _agent_document(self, record: SessionRecord) -> Document:
         state, detail = "dead", record.end_reason or ""
@@ -231,10 +246,19 @@ class AgentTools:
         return {"session": session, "lines": shown_lines(reached.session.history(int(lines)))}
 
     def _show(self, session: str) -> Document:
-        return self._agent_document(self._reach.find(session, "read").record)
+        reached = self._reach.find(session, "read")
+        if reached.record is not None:
+            return self._agent_document(reached.record)
+        for one in self._reach.elsewhere():
+            if f"{one['host']}/{one['session']['name']}" == reached.session.name:
+                return document_elsewhere(one)
+        raise SessionNotFound(f"session '{reached.session.name}' not found")
 
     def _transcript(self, session: str) -> Document:
-        record = self._reach.find(session, "read").record
+        reached = self._reach.find(session, "read")
+        record = reached.record
+        if record is None:
+            return _transcript_elsewhere(session)
         sources = find_sources(record.agent)
         reader = sources.conversations if sources is not None else None
         path = record.conversation.get("transcript_path")
@@ -261,6 +285,11 @@ class AgentTools:
         cwd: str | None = None,
         prompt: str | None = None,
     ) -> Document:
+        if "/" in name:
+            raise PermissionRefused(
+                "agents are started on this machine only: no other host keeps the limits of mcp.toml here",
+                hint="give a name without a host",
+            )
         caller, limits = self._reach.caller, self._reach.limits()
         agent = agent or self._own_agent()
         if (prompts := find_agent(agent).prompts) is None:
@@ -315,6 +344,7 @@ class AgentTools:
 
     def _kill(self, _check: Check, session: str) -> Document:
         reached = self._reach.find(session, "kill")
+        assert reached.record is not None  # no agent started one of another host
         result: Document = {"session": session, "killed": True}
         try:
             result["exit_code"] = reached.session.kill()
@@ -346,12 +376,18 @@ class AgentTools:
             target = self._reach.find(session, "send").session
         self._reach.spend_message()
         message = self._put(target, text, in_reply_to)
-        note = (
-            {} if target.alive else {"note": "the session has ended: the message waits until it is started"}
-        )
-        return {"session": target.name, "message": message, **note}
+        result: Document = {"session": target.name, "message": message}
+        if target.host is not None:
+            if target.receipt(message).stage == "sent":
+                result["note"] = f"the message waits at the hub: {target.host} has not taken it yet"
+        elif not target.alive:
+            result["note"] = "the session has ended: the message waits until it is started"
+        return result
 
     def _put(self, session: Session, text: str, in_reply_to: str | None = None) -> str:
+        if session.host is not None:
+            whole = with_sender_elsewhere(self._reach.caller, own_host() or "", text)
+            return session.send(whole, sender=self._reach.caller.id).id
         message = new_id(time.time())
         whole = with_sender(self._reach.caller, message, text, in_reply_to)
         session.send(whole, sender=self._reach.caller.id, message_id=message)
@@ -398,8 +434,8 @@ class AgentTools:
     def _wait(
         self, check: Check, session: str, message: str | None = None, timeout: float = DEFAULT_WAIT
     ) -> Document:
-        reached, record = self._reach.find(session, "read", message)
-        state = ""
+        found = self._reach.find(session, "read", message)
+        reached, state = found.session, ""
 
         def attend() -> None:
             nonlocal state
@@ -435,7 +471,7 @@ class AgentTools:
             if result["ended"]:
                 result["why"] = "the message has ended"
         # One that replied to the session may wait for its answer, and not read its screen.
-        if not result["ended"] and self._reach.may("read", record, self._reach.rights()):
+        if not result["ended"] and self._reach.may_reach("read", found):
             result["progress"] = self._last_lines(reached)
         return result
 
@@ -447,7 +483,11 @@ class AgentTools:
             return str(status["state"]), status.get("since")
         except SessionDead:
             return str(State.DEAD), None
-        except RemudaError:
+        except RemudaError as error:
+            if session.host is not None:
+                if not isinstance(error, _NO_WAY):
+                    raise
+                return "unreachable", None
             # A keeper that ends answers no more, and still has its lock for a moment.
             deadline = time.monotonic() + _ENDING_TIMEOUT
             while session.alive and time.monotonic() < deadline:
@@ -509,13 +549,15 @@ class AgentTools:
                 "waiting": waiting,
                 "note": "the boss is not running: only permissions and questions show",
             }
-        return {
-            "waiting": [
-                self._waiting_document(one, [each for each in requests if each.session_id == one.session_id])
-                for one in items
-                if one.session is not None and one.session.get("name") in own
-            ]
-        }
+        waiting = [
+            self._waiting_document(one, [each for each in requests if each.session_id == one.session_id])
+            for one in items
+            if one.session is not None and one.session.get("name") in own
+        ]
+        try:
+            return {"waiting": [*waiting, *filter(None, map(waiting_elsewhere, self._reach.elsewhere()))]}
+        except RemudaError as error:
+            return {"waiting": waiting, "note": f"sessions of other hosts are not listed: {error}"}
 
     def _waiting_document(self, item: WaitingItem, requests: list[Approval]) -> Document:
         assert item.session is not None
@@ -582,3 +624,11 @@ class AgentTools:
             if record is not None and self._reach.may("kill", record, self._reach.rights())
             else None
         )
+
+
+def _transcript_elsewhere(session: str) -> Document:
+    host, name = split_host(session)
+    assert host is not None
+    page = must_have(host, name).get("sessions", name, "conversation", limit=_TRANSCRIPT_ENTRIES)
+    note = {"note": one_line(str(page["note"]))} if page["note"] else {}
+    return {"session": session, "entries": page["entries"], "is_whole": page["before"] is None, **note}

@@ -35,7 +35,7 @@ RESULT_CHARS = 60
 # A prompt that the Stop hook hands over arrives at the model after this line.
 _STOP_HOOK_HEADING = re.compile(r"\AStop hook feedback:\s*")
 # The first line of a message from another agent, as `remuda mcp` writes it.
-_SENDER_HEADING = re.compile(r"\A\[message \S+ from [^\n]*\]\s*")
+_SENDER_HEADING = re.compile(r"\A\[message (\S+ )?from [^\n]*\]\s*")
 _ERROR_KINDS = {
     400: "invalid_request_error",
     401: "authentication_error",

@@ -260,9 +260,11 @@ class DashApp(App[None]):
         self._arrange()
 
     def _refresh(self) -> None:
+        local = self._feed is not None and self._feed.local
+
         def read() -> None:
             try:
-                self.soon(self.take, read_snapshot(BossClient()))
+                self.soon(self.take, read_snapshot(BossClient(), local=local))
             except RemudaError as error:
                 self.soon(self.take, error)
 

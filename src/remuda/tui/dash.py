@@ -19,7 +19,8 @@ from .feed import BossFeed
 
 
 @click.command("dash")
-def command() -> int | None:
+@click.option("--local", is_flag=True, help="Show only agents of this machine, not of your fleet.")
+def command(local: bool) -> int | None:
     """Show all agents on one screen: which ones wait, why, and what each is doing. Answer from there.
 
     On the left are the agents that wait for you, then all others. On the right is what the marked agent
@@ -42,7 +43,7 @@ def command() -> int | None:
     if not all(one is not None and one.isatty() for one in streams):
         raise NotATerminal("the dashboard needs a terminal", hint="in a script use 'remuda queue --json'")
     start_boss(BossClient(), configuration(strict=False))
-    feed = BossFeed()  # reads while Textual is being imported
+    feed = BossFeed(local=local)  # reads while Textual is being imported
     from .app import DashApp
 
     with _environment():

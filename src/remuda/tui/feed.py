@@ -35,10 +35,11 @@ _WINDOW_BYTES = 64 << 10
 """Output that the keeper sends before we have drawn. It says only that there is something to draw."""
 
 
-def read_snapshot(boss: BossClient) -> BossSnapshot:
-    """Raises `RemudaError`."""
-    items = boss.get_brief("queue", hosts=True)["items"]
-    sessions = boss.get_brief("sessions", hosts=True)["sessions"]
+def read_snapshot(boss: BossClient, *, local: bool = False) -> BossSnapshot:
+    """Read what the boss knows of all hosts; `local`: of this machine. Raises `RemudaError`."""
+    hosts = None if local else True
+    items = boss.get_brief("queue", hosts=hosts)["items"]
+    sessions = boss.get_brief("sessions", hosts=hosts)["sessions"]
     approvals = boss.get_brief("approvals", state="open", limit=1000)["approvals"] if items else []
     found = {str(one["id"]): one for one in approvals}
     for item in items:
@@ -51,7 +52,8 @@ def read_snapshot(boss: BossClient) -> BossSnapshot:
 class BossFeed:
     """Reads a snapshot after each change; while the boss cannot be reached, has the error instead."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, local: bool = False) -> None:
+        self.local = local
         self._lock = threading.Lock()
         self._latest: BossSnapshot | RemudaError | None = None
         self._show: Callable[[BossSnapshot | RemudaError], None] | None = None
@@ -75,7 +77,7 @@ class BossFeed:
     def _follow(self, boss: BossClient) -> None:
         with boss.changes() as changes:
             while True:
-                self._tell(read_snapshot(boss))
+                self._tell(read_snapshot(boss, local=self.local))
                 time.sleep(_GAP)
                 if not changes.wait(_SILENCE):
                     raise WaitTimeout("the boss does not answer")

@@ -59,6 +59,20 @@ def test_file_lets_an_agent_reach_more_but_never_kill() -> None:
     assert not found.may(OTHER, "read", "build-7", [])
 
 
+def test_file_names_sessions_of_other_hosts_with_the_host_and_a_star_stands_for_no_host() -> None:
+    found = rights('[[agent]]\nname = "lead"\nreach = ["build*/work-*", "mine-*"]\nmay = ["read", "send"]')
+
+    assert found.may(LEAD, "send", "build7/work-1", [])
+    assert found.reaches_hosts(LEAD)
+    for name in ("other/work-1", "build7/mine-1", "work-1", "build7/x/work-1"):
+        assert not found.may(LEAD, "read", name, []), name
+    assert not found.may(LEAD, "kill", "build7/work-1", [])
+    assert not found.may(OTHER, "read", "build7/work-1", [])
+    all_here = rights('[[agent]]\nname = "*"\nreach = "*"')
+    assert not all_here.may(LEAD, "read", "build7/work-1", [])
+    assert not all_here.reaches_hosts(LEAD)
+
+
 def test_folder_of_an_agent_may_be_written_as_a_link_or_with_a_slash() -> None:
     text = '[[agent]]\nname = "folder:~/link/"\nmax_sessions = 1'
     agent = Caller("folder", "/disk/work")
@@ -121,6 +135,9 @@ def test_names_of_sessions_are_valid_and_begin_with_the_agents(caller: Caller) -
         ("[[agent]]\nname = 'a'\nmay = ['approve']", "unknown right 'approve'"),
         ("[[agent]]\nname = 'a'\nreach = []", "reach"),
         ("[[agent]]\nname = ''", "name"),
+        ("[[agent]]\nname = 'a'\nreach = 'Build7/work'", "neither SESSION nor HOST/SESSION"),
+        ("[[agent]]\nname = 'a'\nreach = ['x', 'build7/']", "agent 1: reach: 'build7/' is neither"),
+        ("[[agent]]\nname = 'a'\nreach = 'build7/a/b'", "neither"),
         ("folders = ['src']", "begins with / or ~"),
     ],
 )

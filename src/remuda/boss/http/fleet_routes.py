@@ -18,6 +18,7 @@ _OPTIONS: dict[str, Schema] = {
     "command": BOOLEAN,
     "literal": BOOLEAN,
 }
+_SENDER: Schema = {"type": "string", "minLength": 1, "maxLength": 1000}
 _RECEIPT = record(
     {
         "id": TEXT,
@@ -28,6 +29,7 @@ _RECEIPT = record(
         "steps": several(ANYTHING),
         "answer": nullable(ANYTHING),
         "where": TEXT,
+        "sender": nullable(TEXT),
     }
 )
 _ERRORS = (400, 403, 404, 409, 413, 415, 500, 502, 504, 507)
@@ -91,10 +93,12 @@ async def post_fleet_request(boss: BossParts, request: ApiRequest) -> ApiRespons
 
 async def post_fleet_message(boss: BossParts, request: ApiRequest) -> ApiResponse:
     body = request.body
-    receipt = await _fleet(boss).send(
-        request.path["host"], request.path["session"], body["prompt"], body.get("options") or {}
+    options, sender = body.get("options") or {}, body.get("sender")
+    return ApiResponse(
+        await _fleet(boss).send(
+            request.path["host"], request.path["session"], body["prompt"], options, sender
+        )
     )
-    return ApiResponse(receipt)
 
 
 async def get_fleet_messages(boss: BossParts, request: ApiRequest) -> ApiResponse:
@@ -220,7 +224,7 @@ ROUTES = (
         "/v1/fleet/hosts/{host}/sessions/{session}/messages",
         post_fleet_message,
         "Send a message to a session of another host. The hub has it on its disk when this answers.",
-        body=record({"prompt": TEXT}, {"options": record({}, _OPTIONS)}),
+        body=record({"prompt": TEXT}, {"options": record({}, _OPTIONS), "sender": _SENDER}),
         answer=_RECEIPT,
         errors=_ERRORS,
         limit=EVENT_BYTES,

@@ -14,6 +14,7 @@ const SHORTEST = 120;
 const grouping = signal(localStorage.getItem('grouping') ?? 'folder');
 const filter = signal('');
 const withEnded = signal(false);
+const onlyHere = signal(false);
 const strips = signal({ from: 0, to: 0, sessions: new Map() });
 const opened = signal('');
 const marked = signal('');
@@ -95,7 +96,7 @@ const shown = computed(() => {
   slow.value;
   const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
   const old = clock() - 86400;
-  const all = [...sessions.value.values()].filter((one) => (one.ended == null ? true : withEnded.value && one.ended > old) && !one.replaced_by);
+  const all = [...sessions.value.values()].filter((one) => (one.ended == null ? true : withEnded.value && one.ended > old) && !one.replaced_by && !(onlyHere.value && one.host));
   const fits = (one) => {
     if (!words.length) return true;
     const text = [label(one), one.cwd, one.title, one.agent, one.agent_state, one.last_message].join(' ').toLowerCase();
@@ -137,14 +138,16 @@ export function AgentsView() {
   const drawn = shown.value.map(([key, list]) => { const part = list.slice(0, room); room -= part.length; return [key, part, list.length]; }).filter(([, part]) => part.length);
   const rest = flat.slice(most.value);
   const waits = rest.filter((one) => byAgent.value.has(one.id)).length;
+  const hasHosts = [...sessions.value.values()].some((one) => one.host);
   const ended = [...sessions.value.values()].filter((one) => one.ended != null && !one.replaced_by && one.ended > clock() - 86400).length;
   return html`<div class="agents">
     <div class="tools"><h1 class="title">${plural(flat.filter((one) => one.ended == null).length, 'agent')}</h1>
       <input type="search" placeholder="Filter" aria-label="Filter agents" value=${filter.value} onInput=${(event) => { filter.value = event.target.value; }} />
       <label>Group by <select value=${grouping.value} onChange=${(event) => { grouping.value = event.target.value; localStorage.setItem('grouping', event.target.value); }}>
         <option value="folder">folder</option><option value="host">host</option></select></label>
-      <label class="check"><input type="checkbox" checked=${withEnded.value} onChange=${(event) => { withEnded.value = event.target.checked; }} /> ended today (${ended})</label></div>
-    ${flat.length === 0 && html`<div class="empty"><p class="big">${filter.value ? 'No agent fits the filter.' : 'No agent runs.'}</p></div>`}
+      <label class="check"><input type="checkbox" checked=${withEnded.value} onChange=${(event) => { withEnded.value = event.target.checked; }} /> ended today (${ended})</label>
+      ${hasHosts && html`<label class="check"><input type="checkbox" checked=${onlyHere.value} onChange=${(event) => { onlyHere.value = event.target.checked; }} /> only this machine</label>`}</div>
+    ${flat.length === 0 && html`<div class="empty"><p class="big">${filter.value || onlyHere.value ? 'No agent fits the filter.' : 'No agent runs.'}</p></div>`}
     ${rest.length > 0 && html`<p class="tools" role="note"><span>${plural(rest.length, 'agent')} not shown, of which <a href="#/queue">${waits} wait for you</a>.</span></p>`}
     ${drawn.map(([key, list, count]) => html`<section class="group" key=${key} aria-label=${oneLine(key)}>
       <h2><bdi>${oneLine(key, 200)}</bdi> <span class="dim">${count}</span></h2>
