@@ -90,6 +90,7 @@ class Horse:
         with (self.home / "runs").open("a") as runs:
             runs.write(json.dumps(words) + "\n")
         self.running = begin(self.run(turn, words))
+        await asyncio.sleep(0)  # a turn without a wait is over before "after"
         await self.held("after")
         return turn
 
