@@ -35,7 +35,7 @@ def post(cli: RealCli, start: Start) -> Post:
 
 @pytest.mark.versions
 def test_enter_that_is_lost_is_pressed_again_at_once(post: Post, model: LoopbackModel) -> None:
-    """2.1.197 and 2.1.240 lose the Enter of the first paste. The timeout is ten seconds."""
+    """2.1.197 and 2.1.240 lose the Enter of the first paste. How soon: tests/unit/turns/test_following.py."""
     assert [stages(post.send(text)) for text in ("the first", "the second")] == [CHAIN] * 2
     again = [line for line in post.kept.log().splitlines() if "Enter had no effect" in line]
     assert again or VERSION not in LOSES_ENTER
