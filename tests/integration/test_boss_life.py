@@ -286,6 +286,8 @@ def test_service_is_given_where_files_and_programs_are(remuda: Commands) -> None
         "REMUDA_HUNG_AFTER": "20m",
         "TRAILBOSS_QUIET_THRESHOLD_MS": "5000",
         "TRAILBOSS_OPT_IN_PREFIX": "~mine-",
+        "TELEGRAM_CHAT_ID": "-42",
+        "NOTIFY_COOLDOWN_MS": "60000",
         "PATH": "/opt/homebrew/bin:/usr/bin",
     }
     told = json.loads(remuda("up", "--install", "--json", env=given).out)
@@ -298,6 +300,8 @@ def test_service_is_given_where_files_and_programs_are(remuda: Commands) -> None
         'Environment="REMUDA_HUNG_AFTER=20m"',
         'Environment="TRAILBOSS_QUIET_THRESHOLD_MS=5000"',
         'Environment="TRAILBOSS_OPT_IN_PREFIX=~mine-"',
+        'Environment="TELEGRAM_CHAT_ID=-42"',
+        'Environment="NOTIFY_COOLDOWN_MS=60000"',
         'Environment="PATH=/opt/homebrew/bin:/usr/bin"',
     ]
     assert Path(told["file"]).read_text() == told["content"]

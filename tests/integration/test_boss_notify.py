@@ -190,6 +190,25 @@ def test_notices_are_posted_as_the_guide_writes_them(boss: RunningBoss, receiver
     assert b"<button" not in page.body
 
 
+def test_variables_of_trail_boss_notify_its_chat_until_a_file_says_otherwise(
+    boss: RunningBoss, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boss.end()
+    chat = {"TELEGRAM_PROXY_URL": receiver.url, "TELEGRAM_CHAT_ID": "42", "NOTIFY_CHECK_INTERVAL_MS": "0"}
+    for name, value in chat.items():
+        monkeypatch.setenv(name, value)
+    boss.start()
+    boss.tell(event("stopped", 1000.0, session="one", cwd="/srv", message="a secret"))
+    got = receiver.next()
+    text = json.loads(got.body)["text"].splitlines()
+    assert (got.path, json.loads(got.body)["chat_id"], text[0]) == ("/send", "42", "srv: stopped")
+    assert "/#/queue/" in text[1]
+    assert "secret" not in got.body
+    write_settings(boss, f'threshold = 0\n[[to]]\nurl = "{receiver.url}/file"\n')
+    boss.tell(event("stopped", 1001.0, session="two", cwd="/srv"))
+    assert receiver.next().path == "/file"
+
+
 def test_receiver_that_fails_is_tried_again_and_one_that_is_wrong_stops_nothing(
     boss: RunningBoss, receiver: Receiver
 ) -> None:

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 import pytest
 
+from remuda.boss.attention.model import Event, EventKind, Source
 from remuda.boss.evidence.reconcile import Reconcile
 from remuda.boss.evidence.watches import PollSettings
 from remuda.boss.service import BossService
@@ -167,6 +168,39 @@ def test_first_turn_is_found_without_a_look(config: Path, tmp_path: Path) -> Non
             async with asyncio.timeout(PATIENCE):
                 while [item.message for item in service.queue()] != ["done"]:
                     await asyncio.sleep(0.02)
+        finally:
+            await source.close()
+
+    with_service(tmp_path, whole, time.time)
+
+
+def test_stop_whose_last_words_come_late_is_never_listed_without_them(config: Path, tmp_path: Path) -> None:
+    def write(session: str, pid: int, status: str) -> None:
+        document = {"pid": pid, "sessionId": session, "status": status, "cwd": str(tmp_path)}
+        document |= {"statusUpdatedAt": round(time.time() * 1000)}
+        (config / "sessions" / f"{pid}.json").write_text(json.dumps(document))
+
+    async def state(service: BossService, session: str, wanted: str) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while wanted not in [one.state for one in service.sessions() if one.id == session]:
+                await asyncio.sleep(0.02)
+
+    async def whole(service: BossService) -> None:
+        polling = PollSettings(interval=3600.0, last_words_timeout=PATIENCE)
+        source = Reconcile(service, {"CLAUDE_CONFIG_DIR": str(config)}, polling)
+        await source.start()
+        try:
+            write("a", os.getpid(), "busy")
+            await state(service, "a", "working")
+            write("a", os.getpid(), "idle")
+            write("b", os.getppid(), "busy")  # read after the stop of the other
+            await state(service, "b", "working")
+            assert [item.message for item in service.queue()] == []
+            await service.take(
+                Event(EventKind.STOPPED, "a", time.time(), Source.HOOK, "", {"message": "done"})
+            )
+            await state(service, "a", "stopped")
+            assert [item.message for item in service.queue()] == ["done"]
         finally:
             await source.close()
 

@@ -63,14 +63,22 @@ def test_its_variables_that_are_not_read_are_named_with_what_to_use(
     remuda: Commands, boss: RunningBoss
 ) -> None:
     secret = "8f3a"
-    env = dict.fromkeys(("TRAILBOSS_DATA_DIR", "TELEGRAM_CHAT_ID", "NOTIFY_THRESHOLD"), secret)
+    names = ("TRAILBOSS_DATA_DIR", "TRAILBOSS_AUTO_JUMP", "TELEGRAM_CHAT_ID", "NOTIFY_THRESHOLD")
+    env = dict.fromkeys(names, secret)
     for said in (remuda("boss", "up", "--detach", env=env).err, remuda("doctor", env=env, code=0).out):
         words = " ".join(said.split())
         assert "TRAILBOSS_DATA_DIR: Trail Boss reads this, Remuda does not" in words
         assert "set REMUDA_HOME instead" in words
-        assert "TELEGRAM_CHAT_ID, NOTIFY_THRESHOLD: Trail Boss reads this" in words
-        assert "remuda setup notify" in words
+        assert "run 'remuda skip --next'" in words
+        assert "TELEGRAM_CHAT_ID, NOTIFY_THRESHOLD: not used" in words
+        assert "set TELEGRAM_CHAT_ID and TELEGRAM_PROXY_URL" in words
         assert secret not in said
+    chat = {"TELEGRAM_CHAT_ID": "42", "TELEGRAM_PROXY_URL": f"http://127.0.0.1:9/{secret}"}
+    told = remuda("doctor", env=chat).out
+    assert "TELEGRAM_CHAT_ID: notices go to http://127.0.0.1:9" in " ".join(told.split())
+    assert secret not in told
+    (remuda.home / "boss" / "notify.toml").write_text("")
+    assert "TELEGRAM_CHAT_ID: not used" in " ".join(remuda("doctor", env=chat).out.split())
     read = {"TRAILBOSS_URL": "http://127.0.0.1:1", "TRAILBOSS_OPT_IN_PREFIX": "@"}
     assert "Trail Boss" not in remuda("doctor", env=read).out
 

@@ -35,7 +35,7 @@ def post(cli: RealCli, start: Start) -> Post:
 
 @pytest.mark.versions
 def test_enter_that_is_lost_is_pressed_again_at_once(post: Post, model: LoopbackModel) -> None:
-    """2.1.197 and 2.1.240 lose the Enter of the first paste. The timeout is ten seconds."""
+    """2.1.197 and 2.1.240 lose the Enter of the first paste. How soon: tests/unit/turns/test_following.py."""
     assert [stages(post.send(text)) for text in ("the first", "the second")] == [CHAIN] * 2
     again = [line for line in post.kept.log().splitlines() if "Enter had no effect" in line]
     assert again or VERSION not in LOSES_ENTER
@@ -93,6 +93,7 @@ def test_message_is_not_taken_for_the_answer_to_a_question(post: Post, model: Lo
     assert "no colour" not in results[0]
 
 
+@pytest.mark.versions
 def test_command_that_the_agent_does_not_know_is_refused_in_its_own_words(
     cli: RealCli, start: Start, model: LoopbackModel
 ) -> None:
@@ -226,6 +227,7 @@ def test_words_that_would_end_the_agent_are_refused_and_those_like_them_are_prom
     assert prompts(model) == ["EXIT", "exit now"]
 
 
+@pytest.mark.versions
 def test_word_that_we_refuse_does_end_the_agent(post: Post, model: LoopbackModel) -> None:
     post.watcher.settled("idle")
     post.watcher.paste("\u00a0exit ")
@@ -284,6 +286,7 @@ def test_command_that_opens_a_dialog_has_run_and_leaves_it_to_a_human(
     assert prompts(model) == ["behind it"]
 
 
+@pytest.mark.versions
 def test_mention_attaches_a_file_as_for_print_and_literal_refuses(
     post: Post, cli: RealCli, model: LoopbackModel
 ) -> None:
@@ -426,6 +429,7 @@ def test_message_waits_for_the_turn_of_a_human(post: Post, model: LoopbackModel)
 # ── 12: no hook comes ──
 
 
+@pytest.mark.versions
 def test_behind_a_proxy_hooks_still_tell(cli: RealCli, start: Start) -> None:
     closed = {
         "HTTP_PROXY": "http://127.0.0.1:9",

@@ -48,6 +48,7 @@ def test_states_slow_answer_streaming_before_its_end(watcher: Watcher) -> None:
     assert watcher.states() == ["idle", "thinking", "streaming", "idle"]
 
 
+@pytest.mark.versions
 def test_states_long_thought_no_streaming_while_it_thinks(watcher: Watcher, model: LoopbackModel) -> None:
     with model.hold() as gate:
         watcher.paste("ponder")
@@ -146,6 +147,7 @@ def test_states_killed_agent_is_dead_by_process(watcher: Watcher, kept: Kept) ->
     watcher.until("dead", source="process")
 
 
+@pytest.mark.versions
 def test_states_explained_with_every_source_and_its_age(watcher: Watcher, kept: Kept) -> None:
     watcher.paste("RUNBASH touch x")
     watcher.until("waiting_permission")
@@ -189,6 +191,7 @@ def test_states_untrusted_folder_waits_at_the_trust_dialog(make_cli: MakeCli, st
     assert (asked["source"], asked["detail"]) == ("screen", "trust dialog")
 
 
+@pytest.mark.versions
 def test_states_hooks_disabled_by_the_user_still_known_and_degraded(cli: RealCli, start: Start) -> None:
     settings = cli.home / ".claude" / "settings.json"
     settings.parent.mkdir(exist_ok=True)
@@ -205,6 +208,7 @@ def test_states_hooks_disabled_by_the_user_still_known_and_degraded(cli: RealCli
     assert "hook" not in {vote["source"] for vote in document["votes"]}
 
 
+@pytest.mark.versions
 def test_states_proxy_set_hooks_still_arrive(cli: RealCli, start: Start) -> None:
     closed = {"HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9"}
     watcher = Watcher(keep(start, cli, env=closed).hello())
@@ -214,6 +218,7 @@ def test_states_proxy_set_hooks_still_arrive(cli: RealCli, start: Start) -> None
     assert watcher.until("idle", source="hook")["detail"] == "Stop"
 
 
+@pytest.mark.versions
 def test_users_own_hooks_fire_beside_ours(cli: RealCli, start: Start, tmp_path: Path) -> None:
     marks = {name: tmp_path / name for name in ("user", "flag")}
     hooks = {

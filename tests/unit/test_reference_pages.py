@@ -73,3 +73,11 @@ def test_configuration_page_has_what_a_working_folder_may_set() -> None:
 def test_wire_page_has_every_frame_type() -> None:
     rows = re.findall(r"^\| `0x(\w\w)` \| ([A-Z_]+) \|", page("wire.md"), re.MULTILINE)
     assert {name: int(number, 16) for number, name in rows} == {one.name: one.value for one in Type}
+
+
+def test_every_test_on_the_page_of_regressions_exists() -> None:
+    root = DOCS.parents[1]
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (root / "docs/why/regressions.md").read_text())
+    assert len(named) > 50
+    missing = [one for one in named if not re.search(rf"def {one[1]}\(", (root / one[0]).read_text())]
+    assert missing == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,18 +41,42 @@ DEFAULT_PORT = 4127
 _UNREAD = {
     "set REMUDA_HOME instead": ("TRAILBOSS_DATA_DIR",),
     "run 'remuda skip --next'": ("TRAILBOSS_AUTO_JUMP",),
-    "'remuda setup notify' says who is notified": (
-        *("TELEGRAM_PROXY_URL", "TELEGRAM_CHAT_ID", "TELEGRAM_THREAD_ID"),
-        *("NOTIFY_THRESHOLD", "NOTIFY_COOLDOWN_MS", "NOTIFY_CHECK_INTERVAL_MS"),
-    ),
 }
 
 
 def unread_variables() -> Iterator[tuple[str, str]]:
-    """Yield which of Trail Boss's variables are set and not read, and what to use instead."""
+    """Yield which of Trail Boss's variables are set and not read, and what to use instead.
+
+    If its variables for notices are read, yield where notices go.
+    """
     for instead, names in _UNREAD.items():
-        if found := [name for name in names if name in os.environ]:
+        if found := _set(names):
             yield f"{', '.join(found)}: Trail Boss reads this, Remuda does not", instead
+    yield from _chat()
+
+
+def _set(names: Iterable[str]) -> list[str]:
+    return [name for name in names if name in os.environ]
+
+
+def _chat() -> Iterator[tuple[str, str]]:
+    from remuda.boss.notices.notify_file import AMOUNTS, TELEGRAM, notify_file, trail_boss_settings
+    from remuda.boss.notices.sending import place_of
+
+    if not (found := _set((*TELEGRAM, *AMOUNTS))):
+        return
+    file = notify_file(BossFolder.default(), os.environ)
+    receivers = trail_boss_settings(os.environ).receivers
+    names, place = ", ".join(found), short_path(str(file))
+    if file.exists():
+        yield f"{names}: not used", f"{place} says who is notified"
+    elif receivers:
+        yield f"{names}: notices go to {place_of(receivers[0])}", f"write {place} to change that"
+    else:
+        yield (
+            f"{names}: not used",
+            "set TELEGRAM_CHAT_ID and TELEGRAM_PROXY_URL, or run 'remuda setup notify'",
+        )
 
 
 @click.command("up", short_help="Start the boss.")
@@ -323,7 +347,8 @@ def _count_rules(path: Path) -> str:
 def _count_receivers(path: Path) -> str:
     from remuda.boss.notices.notify_file import load_settings
 
-    count = len(load_settings(path).receivers)
+    settings = load_settings(path)
+    count = len(settings.receivers) if settings is not None else 0
     return f"to {count} receiver{'s' if count != 1 else ''}" if count else "to no receiver"
 
 

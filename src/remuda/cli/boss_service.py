@@ -10,6 +10,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 from remuda.agents import agent_setups
+from remuda.boss.notices.notify_file import AMOUNTS, TELEGRAM
 from remuda.durable import replace_file
 from remuda.errors import InvalidOptions
 from remuda.frozen import frozen
@@ -26,8 +27,10 @@ _WORDS = (
     "TRAILBOSS_POLL_INTERVAL_MS",
     "TRAILBOSS_QUIET_THRESHOLD_MS",
     "TRAILBOSS_OPT_IN_PREFIX",
+    *TELEGRAM,
+    *AMOUNTS,
 )
-"""Timeouts of the boss, and settings of its detector."""
+"""Timeouts of the boss, settings of its detector, and who is notified."""
 _UNWRITABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 
 _PLIST = """<?xml version="1.0" encoding="UTF-8"?>

@@ -13,7 +13,7 @@ import click
 
 from remuda.boss.client import BossClient
 from remuda.boss.folder import BossFolder
-from remuda.boss.notices.notify_file import Receiver, load_settings, notify_file
+from remuda.boss.notices.notify_file import Receiver, find_settings, notify_file
 from remuda.errors import EXIT_CODES, BossDown, NotInQueue, RemudaError
 
 from .common import json_option, short_path
@@ -44,8 +44,9 @@ def command(test: bool, as_json: bool) -> int:
       remuda notify
       remuda notify --test
     """
-    path = notify_file(BossFolder.default(), os.environ)
-    receivers = load_settings(path).receivers
+    folder = BossFolder.default()
+    path = notify_file(folder, os.environ)
+    receivers = find_settings(folder, os.environ).receivers
     results = [_tried(one) if test else _listed(one) for one in receivers] + _browsers(test)
     if as_json:
         print_json({"file": str(path), "receivers": results})

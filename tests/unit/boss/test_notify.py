@@ -14,7 +14,13 @@ import pytest
 from remuda.boss.answers.permission_policy import load_policy
 from remuda.boss.attention.model import Item, Reason, Session
 from remuda.boss.notices.notification import Schedule, fill, fill_all, is_quiet, words
-from remuda.boss.notices.notify_file import NotifySettings, Receiver, load_settings, read_settings
+from remuda.boss.notices.notify_file import (
+    NotifySettings,
+    Receiver,
+    load_settings,
+    read_settings,
+    trail_boss_settings,
+)
 from remuda.errors import InvalidOptions
 
 
@@ -40,6 +46,33 @@ def test_notice_after_the_threshold_and_once() -> None:
     assert told(schedule, items, 1029.0) == []
     assert told(schedule, items, 1030.0) == ["a"]
     assert told(schedule, items, 9999.0) == []
+
+
+CHAT = {"TELEGRAM_PROXY_URL": "http://bridge:8080/", "TELEGRAM_CHAT_ID": "-42"}
+
+
+def test_variables_of_trail_boss_name_a_chat_and_when_it_is_notified() -> None:
+    settings = trail_boss_settings(CHAT)
+    assert (settings.least, settings.threshold, settings.cooldown) == (1, 30.0, 3600.0)
+    (receiver,) = settings.receivers
+    assert receiver.url == "http://bridge:8080/send"
+    assert receiver.json == {"chat_id": "-42", "text": "{title}\n{page}"}
+    more = {"TELEGRAM_THREAD_ID": "7", "NOTIFY_THRESHOLD": "2"}
+    more |= {"NOTIFY_COOLDOWN_MS": "1500", "NOTIFY_CHECK_INTERVAL_MS": "often"}
+    settings = trail_boss_settings(CHAT | more)
+    assert settings.receivers[0].json["thread_id"] == "7"
+    assert (settings.least, settings.threshold, settings.cooldown) == (2, 30.0, 1.5)
+    schedule, first = Schedule(), item("a", 1000.0)
+    assert told(schedule, [first], 1040.0, settings) == []
+    assert told(schedule, [first, item("b", 1039.0, "other")], 1040.0, settings) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "proxy", ["", "socks5://bridge:1080", "http://me:secret@bridge", "http://b ridge", "http://"]
+)
+def test_variables_of_another_program_notify_no_one_and_raise_nothing(proxy: str) -> None:
+    assert trail_boss_settings(CHAT | {"TELEGRAM_PROXY_URL": proxy}) == NotifySettings()
+    assert trail_boss_settings({**CHAT, "TELEGRAM_CHAT_ID": ""}) == NotifySettings()
 
 
 def test_session_is_told_of_again_after_its_cooldown() -> None:

@@ -45,6 +45,7 @@ CYCLE = _POLLING.interval
 SETTLE = 0.2
 # A process reports its end by a hook or its registry just before it exits.
 _LAST_WORDS = 0.3
+_LAST_WORDS_INTERVAL = 0.05
 _CLOCK_SLACK = 2.0
 _CONTRADICTIONS: dict[EventKind, frozenset[State]] = {
     EventKind.STOPPED: frozenset({State.WORKING, State.WAITING, State.HUNG}),
@@ -183,19 +184,27 @@ class Reconcile:
             await self._transcripts.read(sources, session_id, path)
 
     def _on_registry(self, events: list[Event]) -> None:
-        self._tasks.start(self._report_registry(events))
-
-    async def _report_registry(self, events: list[Event]) -> None:
-        """Report events.
-
-        Read the transcript of a session that stopped first: it has its last words by then.
-        """
         for event in events:
-            session = self._find_session(event.session_id) if event.kind is EventKind.STOPPED else None
-            if session is not None and _matters(session):
-                await self._follow(session)
-                await self._read_transcript(session.id)
-        await self._report(events)
+            self._tasks.start(self._report_registry(event))
+
+    async def _report_registry(self, event: Event) -> None:
+        """Report an event. Before a stop, wait for the last words: its item would be without them."""
+        session = self._find_session(event.session_id) if event.kind is EventKind.STOPPED else None
+        if session is not None and _matters(session):
+            await self._follow(session)
+            await self._read_transcript(session.id)
+            try:
+                async with asyncio.timeout(self._polling.last_words_timeout):
+                    await self._wait_for_last_words(session.id)
+            except TimeoutError:  # a turn without an answer, or a transcript that cannot be read
+                pass
+        await self._report([event])
+
+    async def _wait_for_last_words(self, session_id: str) -> None:
+        """Wait until its transcript, or a hook, has reported the stop."""
+        while (session := self._find_session(session_id)) is not None and _is_busy(session):
+            await asyncio.sleep(_LAST_WORDS_INTERVAL)
+            await self._read_transcript(session_id)
 
     async def _report(self, events: list[Event]) -> None:
         async with self._reporting:  # in order

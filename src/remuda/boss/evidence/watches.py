@@ -127,6 +127,8 @@ class PollSettings:
     interval: float = 5.0
     uses_events: bool = True
     """False on a system that reports neither changes of files nor ends of processes."""
+    last_words_timeout: float = 0.3
+    """How long the last words of an agent may come after its registry says that it stopped."""
 
     def watches(self) -> Watches:
         return Watches(uses_events=self.uses_events)

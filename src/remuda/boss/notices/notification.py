@@ -69,7 +69,7 @@ class Schedule:
         self.notified = {item_id: at for item_id, at in self.notified.items() if item_id in waiting}
         last = {one: min(at, now) for one, at in self.last.items()}  # the clock may have been set back
         self.last = {one: at for one, at in last.items() if now - at < settings.cooldown}
-        if is_quiet(settings, now):
+        if is_quiet(settings, now) or len(items) < settings.least:
             return []
         wanted = frozenset[Reason]().union(*(receiver.reasons for receiver in settings.receivers))
         due = []

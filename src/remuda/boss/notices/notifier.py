@@ -27,7 +27,7 @@ from ..service import BossService
 from .buttons import MOST, offer
 from .links import Links
 from .notification import LINK_LIFE, Notice, NoticeButton, Schedule, is_quiet, words
-from .notify_file import NotifySettings, PushSettings, Receiver, load_settings, notify_file
+from .notify_file import NotifySettings, PushSettings, Receiver, find_settings
 from .push import PushSubscriptions
 from .sending import TIMEOUT, NoticeExchange, clear, host_of, place_of, reason_of, tell
 
@@ -137,7 +137,7 @@ class Notifier:
                 self._tasks.start(self._try_to_notify(receiver, notice, settings.push))
 
     def _settings(self) -> NotifySettings:
-        return load_settings(notify_file(self._folder, os.environ))
+        return find_settings(self._folder, os.environ)
 
     async def _notify_all(
         self, item: Item, notices: list[tuple[Receiver, Notice]], push: PushSettings

@@ -1,4 +1,4 @@
-"""Who is notified, and how: the file notify.toml. Pure, except for reading it."""
+"""Who is notified, and how: the file notify.toml, else Trail Boss's variables. Reads only that file."""
 
 from __future__ import annotations
 
@@ -77,6 +77,8 @@ class NotifySettings:
     """Beginning of answer links; empty for the address of the boss."""
     receivers: tuple[Receiver, ...] = ()
     push: PushSettings = PushSettings()
+    least: int = 1
+    """How many items must wait before anyone is notified."""
 
 
 _KEYS = ("threshold", "cooldown", "quiet", "link_base", "to", "push")
@@ -86,6 +88,8 @@ _TO_KEYS = (*_URL_KEYS, *_NTFY_KEYS[:3])
 _PUSH_KEYS = ("reasons", "details", "hosts", "contact")
 _HOURS = re.compile(r"(\d\d):(\d\d)-(\d\d):(\d\d)")
 _TOPIC = re.compile(r"/[-_A-Za-z0-9]{1,64}")
+TELEGRAM = ("TELEGRAM_PROXY_URL", "TELEGRAM_CHAT_ID", "TELEGRAM_THREAD_ID")
+AMOUNTS = ("NOTIFY_THRESHOLD", "NOTIFY_COOLDOWN_MS", "NOTIFY_CHECK_INTERVAL_MS")
 _CONTACT = re.compile(r"mailto:[!-~]+@[!-~]+\.[!-~]+|https://[!-~]+")
 
 
@@ -94,15 +98,20 @@ def notify_file(folder: BossFolder, environ: Mapping[str, str]) -> Path:
     return own if own.exists() else other
 
 
-def load_settings(path: Path) -> NotifySettings:
-    """Read the settings; without a file no one is notified.
+def find_settings(folder: BossFolder, environ: Mapping[str, str]) -> NotifySettings:
+    """Read the file, else the variables of Trail Boss. Raises `InvalidOptions` that names the file."""
+    return load_settings(notify_file(folder, environ)) or trail_boss_settings(environ)
+
+
+def load_settings(path: Path) -> NotifySettings | None:
+    """Read the settings; None without a file.
 
     Raises `InvalidOptions` that names the file.
     """
     try:
         return read_settings(tomllib.loads(read_own(path).decode()))
     except FileNotFoundError:
-        return NotifySettings()
+        return None
     except OSError as error:
         raise InvalidOptions(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # not TOML, or nested too deeply
@@ -111,6 +120,34 @@ def load_settings(path: Path) -> NotifySettings:
         if str(path) in error.message:
             raise
         raise InvalidOptions(f"{path}: {error.message}", hint=error.hint) from None
+
+
+def trail_boss_settings(environ: Mapping[str, str]) -> NotifySettings:
+    """Return the chat that Trail Boss would notify; without one, no one is notified.
+
+    Never raises: other programs use these names too. Trail Boss's default for the address is not used,
+    because anything may listen on that port. What an agent says is not sent, nor a link that decides.
+    """
+    proxy, chat, thread = (environ.get(name, "") for name in TELEGRAM)
+    url = f"{proxy.rstrip('/')}/send"
+    if not chat or not proxy.startswith(("http://", "https://")):
+        return NotifySettings()
+    try:
+        _check_address(url, "")
+    except InvalidOptions:
+        return NotifySettings()
+    body = {"chat_id": chat, "text": "{title}\n{page}"} | ({"thread_id": thread} if thread else {})
+    least, cooldown, interval = (
+        _whole(environ.get(name), default)
+        for name, default in zip(AMOUNTS, (1, 3_600_000, 30_000), strict=True)
+    )
+    return NotifySettings(
+        interval / 1000, cooldown / 1000, receivers=(Receiver(url=url, json=body),), least=least
+    )
+
+
+def _whole(text: str | None, default: int) -> int:
+    return int(text) if text and text.isdecimal() and text.isascii() and len(text) < 12 else default
 
 
 def read_settings(document: Mapping[str, Any]) -> NotifySettings:

@@ -22,7 +22,7 @@ from ..folder import BossFolder
 from ..logins import Logins
 from ..service import BossService
 from .notification import Notice
-from .notify_file import NotifySettings, PushSettings, Receiver, Subscription, load_settings, notify_file
+from .notify_file import NotifySettings, PushSettings, Receiver, Subscription, find_settings
 from .public_address import PrivateAddress, check_endpoint, resolve
 from .sending import TIMEOUT, NoticeExchange, advice_of, host_of, reason_of, tell
 from .webpush import check_installed, encrypt, is_installed, public_key
@@ -133,7 +133,7 @@ class PushSubscriptions:
         return {**document(receiver.push), "status": status, "error": error, "advice": advice}
 
     def _settings(self) -> NotifySettings:
-        return load_settings(notify_file(self._folder, os.environ))
+        return find_settings(self._folder, os.environ)
 
     # ── on disk ──
 
