@@ -47,10 +47,10 @@ _NO_HOOKS = (
     "and a message is confirmed by the transcript"
 )
 _NO_SUBMIT = (
-    "the UserPromptSubmit hook did not arrive in the last turn: a message is confirmed by the transcript"
+    "the hook that reports a prompt did not arrive in the last turn: a message is confirmed by the transcript"
 )
 _NO_STOP = (
-    "the Stop hook did not arrive in the last turn: the end of a turn is read from the transcript, "
+    "the hook that reports the end did not arrive in the last turn: that is read from the transcript, "
     "some seconds later"
 )
 _NO_COMPOSER = (

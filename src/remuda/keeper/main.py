@@ -397,7 +397,7 @@ class Keeper:
         if session is None:
             return
         if payload is not None:
-            session.tell_hook(payload, at)
+            session.tell_hook(report.name, payload, at)
         if self._was_woken and any(isinstance(event, ConversationStarted) for event in report.events):
             report = replaced(report, events=())  # to a boss, the conversation went on
         if session.has_event_listeners and not asked:
