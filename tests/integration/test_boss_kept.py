@@ -26,7 +26,7 @@ from support.heimdall_client import PATIENCE
 from support.keeper import Kept, Start, event_named, until
 from support.watcher import Watcher
 
-KEPT = "remuda.boss.evidence.kept:Kept"
+KEPT = "remuda.boss.evidence.kept:KeptSessions"
 
 
 @pytest.fixture

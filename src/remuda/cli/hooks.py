@@ -80,11 +80,11 @@ def command(ctx: click.Context) -> None:
 
 def _where_options(function: F) -> F:
     for option in (
+        click.option("--local", is_flag=True, help="Use your own settings for this folder only.  [default]"),
         click.option(
-            "--local", is_flag=True, help="Use your own settings for this folder only.  [default]"
-        ),
-        click.option(
-            "--project", is_flag=True, help="Use the settings of this folder for everyone, which are committed."
+            "--project",
+            is_flag=True,
+            help="Use the settings of this folder for everyone, which are committed.",
         ),
         click.option("--user", is_flag=True, help="Use your own settings, for every session you start."),
         click.option(

@@ -345,7 +345,11 @@ class Session:
         for listener, wanted in list(self._hook_listeners.items()):
             if name in wanted.names:
                 wanted_fields = {key: value for key, value in payload.items() if key not in wanted.without}
-                listener(self.large_events.shorten({"event": "hook", "name": name, "at": at, "payload": wanted_fields}))
+                listener(
+                    self.large_events.shorten(
+                        {"event": "hook", "name": name, "at": at, "payload": wanted_fields}
+                    )
+                )
 
     def history(self) -> bytes:
         """Return the raw ring, for a client that knows nothing else."""

@@ -46,7 +46,7 @@ Document = dict[str, Any]
 _BAD_DOCUMENT = (ValueError, TypeError, KeyError, AttributeError, RecursionError, InvalidOptions)
 
 
-class Kept:
+class KeptSessions:
     name = "kept"
 
     def __init__(
