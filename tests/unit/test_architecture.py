@@ -115,3 +115,9 @@ def _strings(tree: ast.AST) -> Iterator[str]:
                 yield node.value.decode("latin-1")
             elif isinstance(node.value, str):
                 yield node.value
+
+
+def test_each_folder_of_unit_tests_has_its_counterpart_in_the_source() -> None:
+    unit = ROOT / "tests" / "unit"
+    folders = {path.parent.relative_to(unit) for path in unit.rglob("test_*.py")}
+    assert [str(folder) for folder in sorted(folders) if not (SOURCE / folder).is_dir()] == []
