@@ -75,7 +75,7 @@ async def until_state(service: BossService, state: State) -> Item | None:
 
 
 @both_ways
-def test_what_a_hook_tells_is_known(tmp_path: Path, polling: PollSettings) -> None:
+def test_what_a_hook_reports_is_known(tmp_path: Path, polling: PollSettings) -> None:
     """There is no socket: where a boss is not told of files, its hooks leave them all the same."""
     folder = tmp_path / "boss"
     folder.mkdir()

@@ -64,7 +64,7 @@ def test_readiness_what_passes_by_itself_says_when_to_look_again() -> None:
         assert readiness(look).look_again is None
 
 
-def test_readiness_draft_that_nobody_touches_is_laid_aside() -> None:
+def test_readiness_draft_that_no_one_touches_is_laid_aside() -> None:
     look = replace(READY, composer=DRAFT, draft_patience=10.0)
     assert readiness(replace(look, since_typed=9.9)).step is Step.WAIT
     assert readiness(replace(look, since_typed=10.0)).step is Step.STASH
