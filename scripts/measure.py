@@ -31,6 +31,7 @@ SMALL_MODULE = 60
 PACKAGE = "remuda"
 AGENT = f"{PACKAGE}.agents.claude"
 _ENTRY_POINTS = ("__init__", "__main__")
+_FOR_TESTS = f"{PACKAGE}.testing."
 _LAYOUT = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 _WORD = re.compile(r"[A-Za-z_]\w+")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -56,6 +57,10 @@ class Module:
     @cached_property
     def functions(self) -> list[Function]:
         return [node for node in ast.walk(self.tree) if isinstance(node, Function)]
+
+    @cached_property
+    def classes(self) -> list[ast.ClassDef]:
+        return [node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef)]
 
     def code_lines(self) -> int:
         """Count lines without blank ones, comments and docstrings."""
@@ -161,7 +166,10 @@ def agent_imports(tree: Tree) -> list[str]:
 
 
 def unused_modules(tree: Tree) -> list[str]:
-    """Modules that are not reached from those that start by name: commands, scripts, `python -m`."""
+    """Modules that are not reached from those that start by name: commands, scripts, `python -m`.
+
+    What `remuda.testing` has for tests is reached if a test imports it.
+    """
     modules = {one.name: one for one in tree.code}
     strings = defaultdict(set)
     for one in tree.code:
@@ -176,6 +184,8 @@ def unused_modules(tree: Tree) -> list[str]:
 
     reached: set[str] = set()
     waiting = [name for name, one in modules.items() if is_start(one)]
+    in_tests = {name for one in tree.tests for _, name in one.imports()}
+    waiting += [name for name in in_tests if name.startswith(_FOR_TESTS)]
     while waiting:
         if (name := waiting.pop()) in modules and name not in reached:
             reached.add(name)
@@ -188,15 +198,32 @@ def _is_string(node: ast.AST) -> TypeGuard[ast.Constant]:
 
 
 def unused_names(tree: Tree) -> list[str]:
-    """Functions and classes whose name occurs nowhere else in the code."""
+    """Functions and classes whose name occurs nowhere else in the code.
+
+    Left out: what a decorator registers, what may override a method of a library, what a string calls without
+    its underscore, commands of `pyproject.toml`, and what `remuda.testing` has for tests.
+    """
     words = Counter(word for one in tree.code for word in _WORD.findall(one.source))
     in_tests = {word for one in tree.tests for word in _WORD.findall(one.source)}
+    commands = set(_WORD.findall(tree.build_files()))
+    bases = {
+        node.name: [_WORD.findall(ast.unparse(base).partition("[")[0])[-1] for base in node.bases]
+        for one in tree.code
+        for node in one.classes
+    }
+
+    def is_foreign(name: str) -> bool:
+        return name not in bases or any(is_foreign(base) for base in bases[name] if base != name)
+
     found = []
     for one in tree.code:
+        overriding = {id(method) for node in one.classes if is_foreign(node.name) for method in node.body}
         for node in ast.walk(one.tree):
             if not isinstance(node, Function | ast.ClassDef) or words[node.name] > 1 or node.name[:2] == "__":
                 continue
-            if not any("command" in ast.unparse(each) for each in node.decorator_list):
+            called = words[node.name.lstrip("_")] > (0 if node.name[0] == "_" else 1) or node.name in commands
+            for_tests = node.name in in_tests and one.name.startswith(_FOR_TESTS)
+            if not (node.decorator_list or id(node) in overriding or called or for_tests):
                 where = " (tests use it)" if node.name in in_tests else ""
                 found.append(f"{one.place}:{node.lineno} {node.name}{where}")
     return found

@@ -1,6 +1,8 @@
 """The kernel's notifications of changed files, without waiting for them.
 
-Linux only: callers poll elsewhere.
+Linux only: callers poll elsewhere. This is what watchers share. They differ in how they wait: `keeper/watch`
+has one file, which may not exist yet; `boss/evidence/watches` collects the changes of hundreds for a moment;
+`inbox/receipts` and `keeper/history_stream` block, the latter also on a socket.
 """
 
 from __future__ import annotations

@@ -28,6 +28,11 @@ def try_lock(fd: int, kind: int = fcntl.LOCK_EX) -> bool:
     return True
 
 
+def lock(fd: int) -> None:
+    """Lock an open file. Waits for its owner."""
+    fcntl.flock(fd, fcntl.LOCK_EX)
+
+
 def is_locked(fd: int) -> bool:
     """Return whether an owner has the file locked. If not, this leaves a shared lock until `fd` is closed.
 
@@ -88,7 +93,7 @@ class FileLock:
         """Wait for the lock. Raises FileNotFoundError if the folder is gone, also while waiting."""
         while True:
             self._fd = self._open_file(self._path, os.O_RDWR | os.O_CREAT)
-            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            lock(self._fd)
             if is_at(self._fd, self._path):
                 return
             os.close(self._fd)

@@ -376,7 +376,7 @@ def test_attached_user_sees_the_history_and_types_a_line(remuda: Commands, stage
 def test_request_is_in_the_queue_and_the_conversation_on_the_page(
     remuda: Commands, stage: Stage, home: Path
 ) -> None:
-    boss = RunningBoss(home, ("remuda.boss.evidence.kept:Kept",))
+    boss = RunningBoss(home, ("remuda.boss.evidence.kept:KeptSessions",))
     boss.start()
     try:
         remuda("start", "work", "--detach", "--agent", "acp", "--", *PROGRAM, env=stage.environment())

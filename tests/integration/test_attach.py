@@ -168,7 +168,7 @@ def test_flood_while_attached_ends_with_the_session_s_own_screen(remuda: Command
     pane.until(lambda lines: has_bar(lines) and lines[:-1] == shown)
 
 
-def test_bar_tells_the_state_as_it_changes(remuda: Commands, pane: Pane) -> None:
+def test_bar_reports_the_state_as_it_changes(remuda: Commands, pane: Pane) -> None:
     remuda.start("work", "--idle-threshold-ms", "600000", "--", "cat")
     attach(pane)
     pane.until(lambda lines: " idle " in lines[-1])
@@ -274,7 +274,7 @@ def test_attach_killed_for_sure_leaves_the_session_and_a_new_one_paints_the_same
         (signal.SIGHUP, "[terminal closed]"),
     ],
 )
-def test_attach_that_is_told_to_end_restores_the_terminal(
+def test_attach_that_is_asked_to_end_restores_the_terminal(
     remuda: Commands, pane: Pane, number: signal.Signals, said: str
 ) -> None:
     # A program that has switched on all there is.

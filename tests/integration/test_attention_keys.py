@@ -20,7 +20,7 @@ from support.queue_bench import List, Ranch
 # ── the status line ──
 
 
-def test_segment_tells_down_from_empty_from_waiting(down: Ranch) -> None:
+def test_segment_shows_down_empty_and_waiting_differently(down: Ranch) -> None:
     assert down("segment", "--plain") == "✗ down"
     assert down.json("segment") == {"up": False, "waiting": None, "age": None}
     down("up", "--detach", "--port", "0")
@@ -109,7 +109,7 @@ def test_popup_of_a_key_asks_the_boss_of_that_key(keyed: Ranch) -> None:
         keyed.remuda("down", "--force", env=other)
 
 
-def test_key_tells_what_a_boss_without_tmux_cannot(down: Ranch) -> None:
+def test_key_reports_what_a_boss_without_tmux_cannot(down: Ranch) -> None:
     down("hooks", "install", "--tmux", "--yes")
     down.remuda("up", "--detach", "--port", "0", env={**down.env, "PATH": "/nonexistent"})
     try:
@@ -173,7 +173,7 @@ def test_popup_answers_what_is_asked_for_while_it_is_open(ranch: Ranch, key: str
     assert (approval["by"], approval["answer"]["behavior"]) == ("api: popup", behavior)
 
 
-def test_popup_gives_no_leave_for_a_plan_that_it_cannot_show(ranch: Ranch) -> None:
+def test_popup_does_not_allow_a_plan_that_it_cannot_show(ranch: Ranch) -> None:
     popup = List(ranch)
     ranch.waits("engine", ranch.api, 700, kind="asked", reason="plan", tool="ExitPlanMode", input={})
     popup.shows("ExitPlanMode")
@@ -227,7 +227,7 @@ def test_hooks_install_tmux_is_shown_first_merged_and_exactly_undone(down: Ranch
     assert "not installed; nothing to change" in down("hooks", "uninstall", "--tmux", "--yes")
 
 
-def test_hooks_install_tmux_tells_of_keys_that_are_taken(down: Ranch) -> None:
+def test_hooks_install_tmux_reports_keys_that_are_taken(down: Ranch) -> None:
     down.bench.run("bind-key", "S", "list-buffers")
     shown = down("hooks", "install", "--tmux", "--yes", "--conf", str(down.remuda.home / "mine.conf"))
     assert "note: this replaces the binding of prefix S: bind-key -T prefix S list-buffers" in shown

@@ -68,7 +68,7 @@ def test_next_for_another_client_takes_that_one(ranch: Ranch) -> None:
     assert "no client nobody" in ranch("next", "--client", "nobody", code=4)
 
 
-def test_next_from_outside_of_tmux_moves_no_client_unless_it_is_told_to(ranch: Ranch) -> None:
+def test_next_from_outside_of_tmux_moves_no_client_unless_asked(ranch: Ranch) -> None:
     ranch.waits("engine", ranch.api)
     ranch.env = {"TMUX_TMPDIR": str(ranch.bench.folder)}
     for words in (["next"], ["skip", "--next", "--cooldown", "0"]):

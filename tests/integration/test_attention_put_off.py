@@ -133,7 +133,7 @@ def test_dismissed_permission_is_still_asked_for(ranch: Ranch) -> None:
 
 
 @pytest.mark.parametrize("verb", ["skip", "snooze", "dismiss"])
-def test_verb_finds_whom_the_queue_shows_and_nobody_by_half_a_word(ranch: Ranch, verb: str) -> None:
+def test_verb_finds_agents_of_the_queue_by_whole_words_only(ranch: Ranch, verb: str) -> None:
     ranch.waits("left", None, 50, cwd="/one/same")
     ranch.waits("right", None, 50, cwd="/two/same")
     for word in ("engine", ranch.api, "id-eng", "its place"):

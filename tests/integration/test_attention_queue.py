@@ -52,7 +52,7 @@ def test_queue_hides_what_was_put_off_until_asked(ranch: Ranch) -> None:
     assert [row.split()[0] for row in rows] == ["pager", "engine"]
 
 
-def test_queue_tells_what_no_longer_waits(ranch: Ranch) -> None:
+def test_queue_reports_what_no_longer_waits(ranch: Ranch) -> None:
     assert ranch("queue", "--history") == "no agent has waited yet"
     ranch.waits("engine", ranch.api, 700)
     ranch.waits("pager", ranch.docs, 300)
@@ -134,7 +134,7 @@ def agent(ranch: Ranch, pane: str, title: str, shown: str = "") -> None:
     ranch.bench.run("select-pane", "-t", ranch.home)
 
 
-def test_bootstrap_tells_of_unknown_agents_and_of_no_other_pane(ranch: Ranch) -> None:
+def test_bootstrap_reports_unknown_agents_and_no_other_pane(ranch: Ranch) -> None:
     low = ranch.bench.pane("work:0.1").id
     agent(ranch, ranch.api, "✳ Fix the tests", "Which ones?")
     agent(ranch, ranch.docs, "⠐ Write the docs")

@@ -368,7 +368,7 @@ def test_policy_in_a_dry_run_only_says_what_it_would_do(remuda: Commands, boss: 
         assert "look around would allow this (dry run)" in remuda("approvals", one["id"]).out
 
 
-def test_status_and_doctor_tell_of_rules_and_notices_that_are_not_in_force(
+def test_status_and_doctor_report_rules_and_notices_that_are_not_in_force(
     remuda: Commands, boss: RunningBoss
 ) -> None:
     assert "rules" not in remuda("status").out

@@ -22,7 +22,7 @@ from support.keeper import Start, event_named, until
 from support.messages import Post
 
 TOUCH = "RUNBASH touch made"
-KEPT = ("remuda.boss.evidence.kept:Kept",)
+KEPT = ("remuda.boss.evidence.kept:KeptSessions",)
 
 
 class Bench:

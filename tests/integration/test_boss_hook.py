@@ -124,7 +124,7 @@ def test_hook_imports_nothing_but_builtin_and_extension_modules(hooks: Hooks) ->
     assert len(hooks.spooled()) == 1
 
 
-def test_hook_tells_the_boss_and_where_it_runs(boss: RunningBoss, hooks: Hooks) -> None:
+def test_hook_reports_to_the_boss_and_where_it_runs(boss: RunningBoss, hooks: Hooks) -> None:
     boss.start()
     env = {"TMUX": "/tmp/tmux-1/work,12,0", "TMUX_PANE": "%7", "CLAUDE_PID": str(os.getpid())}
     assert hooks.run(stop(message='a "word" \u2026\n'), **env) == ""
@@ -251,7 +251,7 @@ SHELLS = [found for name in ("sh", "dash", "bash", "zsh", "ksh") if (found := sh
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_quick_hook_tells_a_boss_that_watches_and_where_it_runs(
+def test_quick_hook_reports_to_a_boss_that_watches_and_where_it_runs(
     boss: RunningBoss, hooks: Hooks, shell: str
 ) -> None:
     hooks.shell = shell
@@ -297,7 +297,7 @@ def test_quick_hook_of_a_kept_session_leaves_it_to_its_keeper(boss: RunningBoss,
 
 
 @pytest.mark.parametrize("before", ["rm -r spool", "rm spool/.watched", "touch spool/$$.hook"])
-def test_quick_hook_that_cannot_leave_its_file_is_told_the_other_way(
+def test_quick_hook_that_cannot_write_its_file_reports_the_other_way(
     boss: RunningBoss, hooks: Hooks, before: str
 ) -> None:
     boss.start()
@@ -369,7 +369,7 @@ def allow(boss: RunningBoss, **answer: Any) -> None:
     boss.client.post("approvals", open_approval(boss)["id"], "answer", body=body, timeout=PATIENCE)
 
 
-def test_request_for_leave_comes_behind_the_prompt_that_lies_in_the_spool(
+def test_permission_request_comes_after_the_prompt_that_lies_in_the_spool(
     boss: RunningBoss, hooks: Hooks
 ) -> None:
     boss.start()

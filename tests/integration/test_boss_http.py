@@ -284,7 +284,7 @@ def test_hook_of_a_permission_makes_an_approval_that_the_first_answer_decides(bo
     assert listed["id"] == number
 
 
-def test_reply_without_anybody_to_carry_it_is_told_so(boss: RunningBoss) -> None:
+def test_reply_that_no_one_can_deliver_is_refused_with_that_reason(boss: RunningBoss) -> None:
     boss.tell(stop("a", 10))
     assert boss.ask("POST", "/v1/sessions/a/reply", {"text": "go on"}).status == 409
     assert boss.ask("POST", "/v1/sessions/nobody/reply", {"text": "go on"}).status == 404

@@ -198,7 +198,7 @@ def test_one_whose_process_is_ended_still_waits_until_it_is_stopped_or_removed(
     assert session(boss, stopped)["state"] == session(boss, removed)["state"] == "ended"
 
 
-def test_stop_that_nobody_heard_of_is_no_death(boss: RunningBoss, agents: list[Agent]) -> None:
+def test_stop_without_a_report_is_no_death(boss: RunningBoss, agents: list[Agent]) -> None:
     done, at_work, *_ = agents
     boss.start()
     for one in (done, at_work):
@@ -224,7 +224,7 @@ def test_stop_that_nobody_heard_of_is_no_death(boss: RunningBoss, agents: list[A
     assert waiting(boss).keys() == {done.id}
 
 
-def test_files_that_mean_nothing_tell_nothing(boss: RunningBoss, config: Path, agents: list[Agent]) -> None:
+def test_files_that_mean_nothing_report_nothing(boss: RunningBoss, config: Path, agents: list[Agent]) -> None:
     jobs = config / "jobs"
     for name, text in (("a", "{"), ("b", "[]"), ("c", '"x"'), ("d", '{"state": "blocked"}'), ("e", "")):
         (jobs / name).mkdir(parents=True)

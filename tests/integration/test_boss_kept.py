@@ -26,7 +26,7 @@ from support.heimdall_client import PATIENCE
 from support.keeper import Kept, Start, event_named, until
 from support.watcher import Watcher
 
-KEPT = "remuda.boss.evidence.kept:Kept"
+KEPT = "remuda.boss.evidence.kept:KeptSessions"
 
 
 @pytest.fixture
@@ -218,7 +218,7 @@ def test_source_of_a_state_is_the_one_that_decides(boss: RunningBoss, start: Sta
     assert (found["session"]["agent_state"], found["session"]["source"]) == ("thinking", "hook")
 
 
-def test_interrupt_and_error_are_told(boss: RunningBoss, begin: Begin) -> None:
+def test_interrupt_and_error_are_reported(boss: RunningBoss, begin: Begin) -> None:
     boss.start()
     _, watcher = begin("a")
     watcher.paste("SLOW 30 never mind")
@@ -229,7 +229,7 @@ def test_interrupt_and_error_are_told(boss: RunningBoss, begin: Begin) -> None:
     assert "400" in item(boss, "a", "api_error")["message"]
 
 
-def test_programs_own_session_and_plain_program_call_nobody(
+def test_programs_own_session_and_plain_program_call_no_one(
     boss: RunningBoss, begin: Begin, start: Start
 ) -> None:
     boss.start()
@@ -312,7 +312,7 @@ def test_session_at_its_trust_dialog_is_in_the_queue_until_it_is_answered(
     assert states() == [("t", "waiting")]
 
 
-def test_keeper_tells_only_the_hooks_that_were_asked_for(begin: Begin) -> None:
+def test_keeper_reports_only_the_hooks_that_were_asked_for(begin: Begin) -> None:
     kept, watcher = begin("a", "--permission-mode", "default")
     client = kept.hello(read_only=True)
     with pytest.raises(InvalidOptions):

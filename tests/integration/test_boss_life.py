@@ -77,7 +77,7 @@ def test_second_boss_is_refused_and_the_first_goes_on(boss: RunningBoss) -> None
     assert boss.client.get("health")["status"] == "ok"
 
 
-def test_lock_of_a_dead_process_is_free_whatever_stands_in_it(tmp_path: Path) -> None:
+def test_lock_of_a_dead_process_is_free_whatever_it_contains(tmp_path: Path) -> None:
     path = tmp_path / "boss.pid"
     for content in ("", "garbage", '{"pid": 1, "port": 1}'):
         path.write_text(content)
@@ -121,14 +121,14 @@ def test_signal_ends_it_and_leaves_no_socket(boss: RunningBoss) -> None:
     assert find_holder(boss.folder.lock) is None
 
 
-def test_port_that_is_taken_is_told(boss: RunningBoss, tmp_path: Path) -> None:
+def test_port_that_is_taken_is_reported(boss: RunningBoss, tmp_path: Path) -> None:
     other = RunningBoss(tmp_path)
     with pytest.raises(Exception, match=f"cannot listen on port {boss.port}"):
         other.start(boss.port)
     other.close()
 
 
-def test_database_that_cannot_be_used_is_told_at_the_start(boss: RunningBoss) -> None:
+def test_database_that_cannot_be_used_is_reported_at_the_start(boss: RunningBoss) -> None:
     boss.end()
     boss.may_complain = True
     boss.folder.database.write_bytes(b"no database" * 1000)
@@ -137,7 +137,7 @@ def test_database_that_cannot_be_used_is_told_at_the_start(boss: RunningBoss) ->
     assert boss.client.get("health")["laid_aside"] == told["laid_aside"]
 
 
-def test_full_disk_is_told_to_whoever_posts_and_the_boss_goes_on(boss: RunningBoss) -> None:
+def test_full_disk_is_reported_to_the_sender_and_the_boss_goes_on(boss: RunningBoss) -> None:
     boss.tell(stop("a", 10))
     assert boss.process is not None
     sizes = [path.stat().st_size for path in boss.folder.path.glob("boss.db*")]

@@ -20,7 +20,7 @@ from support.commands import Commands
 from support.keeper import Start, until
 from support.messages import Post, stages, step
 
-KEPT = "remuda.boss.evidence.kept:Kept"
+KEPT = "remuda.boss.evidence.kept:KeptSessions"
 AGENT = [sys.executable, "-P", "-m", "remuda.testing.scripted_agent"]
 LIMIT = "err 429 1 too much, try again in 2 hours"
 

@@ -223,7 +223,7 @@ def test_receiver_that_fails_is_tried_again_and_one_that_is_wrong_stops_nothing(
     assert receiver.next().path == "/b"
 
 
-def test_what_was_told_is_not_told_again_by_the_next_boss(boss: RunningBoss, receiver: Receiver) -> None:
+def test_notice_that_was_sent_is_not_sent_by_the_next_boss(boss: RunningBoss, receiver: Receiver) -> None:
     write_settings(
         boss, f'threshold = 0\ncooldown = 0\n[[to]]\nurl = "{receiver.url}"\nbody = "{{session}}"\n'
     )
@@ -237,7 +237,7 @@ def test_what_was_told_is_not_told_again_by_the_next_boss(boss: RunningBoss, rec
     assert receiver.got.empty()
 
 
-def test_notice_whose_link_cannot_be_written_is_told_later_and_the_others_at_once(
+def test_notice_whose_link_cannot_be_written_is_reported_later_and_the_others_at_once(
     boss: RunningBoss, receiver: Receiver
 ) -> None:
     full = "BEFORE INSERT ON note WHEN NEW.name = 'answer_links' BEGIN SELECT RAISE(ABORT, 'no room'); END"
@@ -268,7 +268,7 @@ def written_down(boss: RunningBoss) -> bool:
 
 
 @pytest.mark.parametrize("secret", ["x" * 32, "x", "x" * 31, "../queue"])
-def test_link_that_nobody_made_opens_nothing(served: RunningBoss, secret: str) -> None:
+def test_link_that_no_one_made_opens_nothing(served: RunningBoss, secret: str) -> None:
     for method, body in (("GET", None), ("POST", {"behavior": "allow"})):
         answer = served.ask(method, f"/v1/answer/{secret}", body, token=None)
         assert answer.status == (404 if len(secret) == 32 else 401)
@@ -317,7 +317,7 @@ def test_receiver_hears_at_once_though_five_others_never_answer(
         boss.end(signal.SIGKILL)
 
 
-def test_receiver_that_took_a_notice_is_not_told_again_while_another_never_answers(
+def test_receiver_that_took_a_notice_gets_no_other_while_another_never_answers(
     boss: RunningBoss, receiver: Receiver, drip: Drip
 ) -> None:
     write_settings_for(boss, drip.url, receiver.url)
@@ -485,7 +485,7 @@ def desktop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return written
 
 
-def test_desktop_is_told_text_and_no_markup(desktop: Path, boss: RunningBoss) -> None:
+def test_desktop_gets_text_and_no_markup(desktop: Path, boss: RunningBoss) -> None:
     write_settings(boss, "threshold = 0\n[[to]]\ndesktop = true\n")
     message = '<a href="http://evil.example">ok</a> & \x1b[2J\u202e' + "<b>" * 5000
     boss.tell(event("stopped", 1000.0, session="one", cwd="/srv/<i>", message=message))

@@ -41,7 +41,7 @@ checks.not_a_server_error.expected-statuses = ["2xx", "3xx", "4xx", "502"]
 """There is a session in a pane, and no tmux server that has the pane."""
 
 
-def test_document_tells_of_every_route_and_of_no_other(served: RunningBoss) -> None:
+def test_document_has_every_route_and_no_other(served: RunningBoss) -> None:
     document = served.ask("GET", "/v1/openapi.json").json
     told = {(method.upper(), path) for path, found in document["paths"].items() for method in found}
     assert told == {(route.method, route.path) for route in ROUTES}
@@ -77,7 +77,7 @@ def filled(boss: RunningBoss) -> RunningBoss:
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_schemathesis_finds_no_request_that_is_answered_otherwise_than_told(
+def test_schemathesis_finds_no_request_that_is_answered_otherwise_than_reported(
     filled: RunningBoss, tmp_path: Path
 ) -> None:
     config = tmp_path / "schemathesis.toml"

@@ -41,7 +41,7 @@ def browser(served: RunningBoss) -> Browser:
 # ── logging in ──
 
 
-def test_link_that_was_used_is_refused_and_logs_nobody_in(served: RunningBoss) -> None:
+def test_link_that_was_used_is_refused_and_logs_no_one_in(served: RunningBoss) -> None:
     path = make_link(served)
     first = served.ask("POST", path, token=None)
     again = served.ask("POST", path, token=None)

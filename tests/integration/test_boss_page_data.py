@@ -25,7 +25,7 @@ from support.keeper import Start, until
 from support.pool_servers import fake_pool
 
 SOURCES = (
-    "remuda.boss.evidence.kept:Kept",
+    "remuda.boss.evidence.kept:KeptSessions",
     "remuda.boss.evidence.usage:Usage",
     "remuda.boss.evidence.messages:Messages",
 )

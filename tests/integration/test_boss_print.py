@@ -16,7 +16,7 @@ from support.print_calls import Call, Calls
 
 @pytest.fixture
 def boss(home: Path) -> Iterator[RunningBoss]:
-    one = RunningBoss(home, ("remuda.boss.evidence.kept:Kept",))
+    one = RunningBoss(home, ("remuda.boss.evidence.kept:KeptSessions",))
     one.start()
     yield one
     one.close()

@@ -244,7 +244,7 @@ def test_clean_exit_is_no_death(boss: RunningBoss, config: Path, tmux: TmuxBench
     assert boss.client.get("sessions", found["id"])["session"]["state"] == "ended"
 
 
-def test_registry_files_that_mean_nothing_tell_nothing(boss: RunningBoss, config: Path) -> None:
+def test_registry_files_that_mean_nothing_report_nothing(boss: RunningBoss, config: Path) -> None:
     folder = config / "sessions"
     own = {"pid": os.getpid(), "status": "idle", "statusUpdatedAt": 1000.0, "sessionId": "a"}
     (folder / "1.json").write_text("{")

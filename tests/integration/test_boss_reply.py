@@ -148,7 +148,7 @@ def test_reply_that_no_pane_can_be_given_is_refused(remuda: Commands, boss: Runn
     assert "not found" in remuda.refused("reply", "nobody", "hello", code=3)
 
 
-def test_rows_that_tmux_tells_by_their_difference_stand_for_themselves() -> None:
+def test_rows_that_tmux_reports_by_their_difference_are_read() -> None:
     rows = [b"\x1b[2mfaint", b"still", b"\x1b[0mplain", b"\x1b[31mred\x1b[1m", b"both\x1b[m", b"none"]
     assert whole_rows(rows) == [
         b"\x1b[2mfaint",

@@ -217,7 +217,7 @@ def test_as5_skipped_one_is_out_of_sight_for_a_while(
     assert 0 < hidden["skip_until"] - time.time() <= 30
 
 
-def test_as6_nobody_is_taken_anywhere_who_did_not_ask(
+def test_as6_client_that_did_not_ask_is_not_moved(
     boss: RunningBoss, panes: list[str], tmux: TmuxBench, tmp_path: Path
 ) -> None:
     person = tmux.person("one")
@@ -274,7 +274,7 @@ def test_boss_listens_on_loopback_alone(boss: RunningBoss) -> None:
 RECORDER = "stty raw -echo; printf 'ready> '; exec cat > {file}"
 
 
-def test_nothing_is_typed_into_a_pane_that_nobody_replied_to(
+def test_nothing_is_typed_into_a_pane_that_no_one_replied_to(
     remuda: Commands, tmux: TmuxBench, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever is told of it, and whatever else is asked of the boss."""
@@ -338,7 +338,7 @@ def findings(remuda: Commands) -> dict[str, str]:
     return {one["what"]: one["level"] for one in found if one["what"].startswith(("the boss", "tmux"))}
 
 
-def test_doctor_tells_whether_the_boss_runs_and_what_is_left_for_it(
+def test_doctor_reports_whether_the_boss_runs_and_what_is_left_for_it(
     remuda: Commands, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMUX_TMPDIR", str(home))

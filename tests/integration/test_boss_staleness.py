@@ -25,7 +25,7 @@ import remuda
 from remuda.agents.claude.setup.boss_hooks import make_hooks
 from remuda.boss.attention.model import Item, Session, State
 from remuda.boss.evidence import detector
-from remuda.boss.evidence.kept import Kept
+from remuda.boss.evidence.kept import KeptSessions
 from remuda.boss.evidence.reconcile import CYCLE, SETTLE, Reconcile
 from remuda.boss.evidence.spool import Spool
 from remuda.boss.evidence.watches import PollSettings
@@ -75,7 +75,7 @@ async def until_state(service: BossService, state: State) -> Item | None:
 
 
 @both_ways
-def test_what_a_hook_tells_is_known(tmp_path: Path, polling: PollSettings) -> None:
+def test_what_a_hook_reports_is_known(tmp_path: Path, polling: PollSettings) -> None:
     """There is no socket: where a boss is not told of files, its hooks leave them all the same."""
     folder = tmp_path / "boss"
     folder.mkdir()
@@ -238,7 +238,9 @@ def test_kept_session_that_begins_stops_and_ends_is_known(
         return Watcher(kept.hello())
 
     async def work() -> None:
-        async with listening(tmp_path, lambda service: Kept(service, home / "sessions", polling)) as service:
+        async with listening(
+            tmp_path, lambda service: KeptSessions(service, home / "sessions", polling)
+        ) as service:
             watcher = await asyncio.to_thread(begin)
             session = await until_session(service, lambda one: one.name == "k")
             watcher.paste("hello")

@@ -41,7 +41,7 @@ def watchers(boss: RunningBoss) -> int:
         ("right", {"Sec-Fetch-Site": "cross-site"}, 403),
     ],
 )
-def test_stream_is_refused_to_whoever_is_not_let_in(
+def test_stream_without_a_login_is_refused(
     served: RunningBoss, token: str | None, headers: dict[str, str], status: int
 ) -> None:
     sent = {name: value.format(port=served.port) for name, value in headers.items()}
@@ -86,7 +86,7 @@ def test_hello_and_every_list_have_a_number_to_go_on_from(boss: RunningBoss) -> 
         stream.close()
 
 
-def test_watcher_with_a_number_of_another_life_is_told_to_look_anew(boss: RunningBoss) -> None:
+def test_watcher_with_a_number_of_another_life_is_asked_to_look_anew(boss: RunningBoss) -> None:
     boss.tell(stop("a", 10))
     number = boss.client.get("queue")["last_event_id"]
     boss.end()
@@ -98,7 +98,7 @@ def test_watcher_with_a_number_of_another_life_is_told_to_look_anew(boss: Runnin
         stream.close()
 
 
-def test_watcher_that_was_away_for_too_long_is_told_to_look_anew_and_then_all(boss: RunningBoss) -> None:
+def test_watcher_that_was_away_for_too_long_is_asked_to_look_anew_and_then_all(boss: RunningBoss) -> None:
     boss.tell(stop("a", 10))
     number = boss.client.get("queue")["last_event_id"]
     boss.tell(*(stop(f"s{one}", 20 + one) for one in range(KEPT)))
@@ -112,7 +112,7 @@ def test_watcher_that_was_away_for_too_long_is_told_to_look_anew_and_then_all(bo
 # ── slow ones ──
 
 
-def test_reader_that_cannot_keep_up_is_told_so_and_holds_nobody_up(boss: RunningBoss) -> None:
+def test_reader_that_cannot_keep_up_learns_so_and_holds_no_one_up(boss: RunningBoss) -> None:
     slow, quick = Stream(boss, buffer=4096), Stream(boss)
     assert slow.next().kind == quick.next().kind == "hello"
     # More than the system takes in for it, and more than the boss keeps for it.

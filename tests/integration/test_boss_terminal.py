@@ -287,7 +287,7 @@ def test_more_terminals_than_are_served_leave_room_for_commands(
     until(lambda: browser.get("/v1/health").status == 200, "room for another")
 
 
-def test_history_is_told_by_request_and_after_the_end_too(browser: Browser, start: Start) -> None:
+def test_history_is_reported_by_request_and_after_the_end_too(browser: Browser, start: Start) -> None:
     lines = "; ".join(f"echo line {number}" for number in range(100))
     start("a", ["sh", "-c", f"{lines}; read -r line; exit 7"])
     with browser.terminal("a") as terminal:
@@ -350,7 +350,7 @@ def flooding(start: Start, done: Path) -> Kept:
     return start("a", [sys.executable, "-c", FLOOD, str(FLOOD_MB), str(done)], cols=120, rows=40)
 
 
-def test_flood_with_a_reader_that_stopped_slows_nobody_and_takes_no_memory(
+def test_flood_with_a_reader_that_stopped_slows_no_one_and_takes_no_memory(
     boss: RunningBoss, browser: Browser, start: Start, tmp_path: Path
 ) -> None:
     done = tmp_path / "done"

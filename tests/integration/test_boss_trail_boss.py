@@ -224,7 +224,7 @@ def test_hook_that_cannot_be_is_refused(served: RunningBoss, payload: object, pa
     assert isinstance(answer.json["error"], str)
 
 
-def test_unstuck_or_end_of_a_session_that_nobody_knows_is_harmless(boss: RunningBoss) -> None:
+def test_unstuck_or_end_of_a_session_that_no_one_knows_is_harmless(boss: RunningBoss) -> None:
     for kind in ("unstuck", "ended"):
         assert (
             normalized(boss, {"type": kind, "sessionId": "nobody", "timestamp": 1735689600000}).status == 200

@@ -120,7 +120,7 @@ def test_renewed_token_is_the_only_one_that_is_taken(remuda: Commands, boss: Run
 
 
 @pytest.mark.parametrize("token", ["", "/t/wrong", "/t/" + "x" * 43, "main"])
-def test_refused_client_is_never_told_that_all_is_clear(served: RunningBoss, token: str) -> None:
+def test_refused_client_never_learns_that_all_is_clear(served: RunningBoss, token: str) -> None:
     url = f"http://127.0.0.1:{served.port}{f'/t/{served.token}' if token == 'main' else token}"
     queue = curl(f"{url}/queue")
     assert queue["count"] == len(queue["items"]) == 1
@@ -145,7 +145,7 @@ def test_wrong_token_and_no_token_have_words_of_their_own(served: RunningBoss) -
     assert in_path[0] == in_path[1]
 
 
-def test_our_own_commands_tell_a_boss_that_refuses_from_an_empty_queue(
+def test_our_own_commands_distinguish_a_boss_that_refuses_from_an_empty_queue(
     remuda: Commands, boss: RunningBoss
 ) -> None:
     boss.folder.token.write_text("x" * 43)

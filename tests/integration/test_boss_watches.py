@@ -67,7 +67,7 @@ async def give_the_loop_time() -> None:
         await asyncio.sleep(0)
 
 
-def test_what_changes_within_a_moment_is_told_together(tmp_path: Path) -> None:
+def test_what_changes_within_a_moment_is_reported_together(tmp_path: Path) -> None:
     async def act(_: Watches, heard: Heard) -> None:
         for name in "abc":
             (tmp_path / name).write_text("x")
@@ -78,7 +78,7 @@ def test_what_changes_within_a_moment_is_told_together(tmp_path: Path) -> None:
     assert watching(tmp_path, act) == [["a", "b", "c"]]
 
 
-def test_change_while_others_are_told_is_told_next(tmp_path: Path) -> None:
+def test_change_while_others_are_reported_is_reported_next(tmp_path: Path) -> None:
     async def act(watches: Watches, heard: Heard) -> None:
         def one_more(name: str) -> None:
             heard(name)
@@ -92,7 +92,7 @@ def test_change_while_others_are_told_is_told_next(tmp_path: Path) -> None:
     assert watching(tmp_path, act, moment=0.01) == [["a"], ["b"]]
 
 
-def test_one_that_cannot_be_told_does_not_end_the_listening(tmp_path: Path) -> None:
+def test_one_that_cannot_be_reported_does_not_end_the_listening(tmp_path: Path) -> None:
     async def act(watches: Watches, heard: Heard) -> None:
         def fail(name: str) -> None:
             heard(name)
@@ -110,7 +110,7 @@ def test_one_that_cannot_be_told_does_not_end_the_listening(tmp_path: Path) -> N
     assert watching(tmp_path, act, moment=0.01) == [["a"], ["b"]]
 
 
-def test_more_than_one_read_takes_is_told_to_its_end(tmp_path: Path) -> None:
+def test_more_than_one_read_takes_is_reported_to_its_end(tmp_path: Path) -> None:
     names = [f"{number:0200}" for number in range(400)]
 
     async def act(_: Watches, heard: Heard) -> None:
@@ -121,7 +121,7 @@ def test_more_than_one_read_takes_is_told_to_its_end(tmp_path: Path) -> None:
     assert [name for told in watching(tmp_path, act, moment=0.01) for name in told] == names
 
 
-def test_nothing_is_told_behind_the_close(tmp_path: Path) -> None:
+def test_nothing_is_reported_after_the_close(tmp_path: Path) -> None:
     async def act(watches: Watches, heard: Heard) -> None:
         (tmp_path / "a").write_text("x")
         await give_the_loop_time()

@@ -24,7 +24,7 @@ from support.keeper import Kept, Start, until, until_equal
 from support.messages import Post, stages
 
 SOURCES = (
-    "remuda.boss.evidence.kept:Kept",
+    "remuda.boss.evidence.kept:KeptSessions",
     "remuda.boss.evidence.usage:Usage",
     "remuda.boss.evidence.spending:Spending",
 )

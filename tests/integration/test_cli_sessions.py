@@ -85,7 +85,7 @@ def test_ls_watch_goes_on_with_the_sessions_and_ends_on_an_interrupt(remuda: Com
 # ── status ──
 
 
-def test_status_tells_state_source_and_terminal(remuda: Commands) -> None:
+def test_status_reports_state_source_and_terminal(remuda: Commands) -> None:
     pid = remuda.start("work", "--", "sh", "-c", "exec cat 'a b' -")
     lines = dict(line.split(None, 1) for line in remuda("status", "work").out.splitlines())
     assert lines["session"] == "work"
@@ -208,7 +208,7 @@ def test_kill_of_a_session_whose_keeper_hangs_says_what_ends_it(remuda: Commands
     assert said.startswith(f"the keeper of 'work' does not answer; 'kill -9 {keeper.pid}' ends it")
 
 
-def test_kill_with_a_grace_that_is_meant_as_for_ever_ends_the_program(remuda: Commands) -> None:
+def test_kill_with_an_endless_grace_ends_the_program(remuda: Commands) -> None:
     remuda.start("work", "--", "cat")
     assert remuda("kill", "--grace", "1000000000", "work").out == "work ended\n"
 

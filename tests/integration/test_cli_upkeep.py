@@ -136,7 +136,7 @@ def test_doctor_of_a_place_that_cannot_work_fails_and_says_what_to_do(remuda: Co
     assert "FAIL  cannot create" in remuda("doctor", code=1, env={"REMUDA_HOME": "/dev/null"}).out
 
 
-def test_ls_and_doctor_tell_of_a_keeper_that_does_not_answer(remuda: Commands) -> None:
+def test_ls_and_doctor_report_a_keeper_that_does_not_answer(remuda: Commands) -> None:
     for name in ("mute", "work"):
         remuda.start(name, "--", "cat")
     keeper = remuda.keeper("mute")
@@ -223,7 +223,7 @@ def test_demo_runs_to_its_end_and_leaves_nothing(remuda: Commands) -> None:
     assert not remuda.sessions.exists()
 
 
-def test_demo_that_is_told_to_end_leaves_nothing(remuda: Commands) -> None:
+def test_demo_that_is_asked_to_end_leaves_nothing(remuda: Commands) -> None:
     temporary = remuda.home / "tmp"
     temporary.mkdir()
     remuda.env["TMPDIR"] = str(temporary)

@@ -208,7 +208,7 @@ def test_trust_dialog_holds_messages_unless_it_may_be_answered(bench: Bench, wor
     assert stages(trusting.send("straight in")) == CHAIN
 
 
-def test_message_to_an_agent_that_stands_still_waits_for_it_and_the_next_is_not_typed_behind_it(
+def test_message_to_a_suspended_agent_waits_and_the_next_is_not_typed_after_it(
     bench: Bench,
 ) -> None:
     post = bench.start()
@@ -289,7 +289,7 @@ def test_draft_that_the_agent_has_not_drawn_yet_is_waited_for(bench: Bench, keys
     assert bench.prompts(post) == ["meanwhile"]
 
 
-def test_prompt_that_a_human_queues_behind_a_message_is_not_its_answer(bench: Bench) -> None:
+def test_prompt_that_a_human_queues_after_a_message_is_not_its_answer(bench: Bench) -> None:
     post = idle(bench.start())
     message = post.put("SLOW 1.5")
     post.reached(message, "recorded")
@@ -300,7 +300,7 @@ def test_prompt_that_a_human_queues_behind_a_message_is_not_its_answer(bench: Be
     until(lambda: bench.prompts(post) == ["SLOW 1.5", "my own"], "the human's prompt")
 
 
-def test_message_that_is_overtaken_ends_though_no_transcript_tells_of_it(bench: Bench) -> None:
+def test_message_that_is_overtaken_ends_though_no_transcript_reports_it(bench: Bench) -> None:
     post = idle(bench.start(env={"MOCK_WRITE_DERIVED_JSONL": "0"}))
     message = post.put("SLOW 1.5")
     post.reached(message, "submitted")
@@ -310,7 +310,7 @@ def test_message_that_is_overtaken_ends_though_no_transcript_tells_of_it(bench: 
     assert answer(found).startswith("word0 word1")
 
 
-def test_interrupt_of_a_message_that_is_over_is_not_pressed_into_the_turn_behind_it(bench: Bench) -> None:
+def test_interrupt_of_a_message_that_is_over_is_not_pressed_into_the_turn_after_it(bench: Bench) -> None:
     post = idle(bench.start(env={"MOCK_WRITE_DERIVED_JSONL": "0"}))
     post.client.request("watch")
     message = post.put("SLOW 1.5")
@@ -322,7 +322,7 @@ def test_interrupt_of_a_message_that_is_over_is_not_pressed_into_the_turn_behind
     until(lambda: "REPLY#2 to: THINK 5 of mine" in "\n".join(post.lines()), "the answer to the human")
 
 
-def test_message_behind_a_slow_start_is_handed_over_once(bench: Bench) -> None:
+def test_message_after_a_slow_start_is_handed_over_once(bench: Bench) -> None:
     """Its prompt is taken when the hooks of its user are done, long after it was typed."""
     post = bench.start("--settings", slow_start(bench, 12))
     found = post.send("hello")

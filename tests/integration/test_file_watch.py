@@ -42,13 +42,13 @@ async def is_told(path: Path, made_in_between: Path) -> bool:
     return True
 
 
-def test_file_is_told_of_when_its_folder_appears_between_a_look_and_a_watch(tmp_path: Path) -> None:
+def test_file_is_reported_when_its_folder_appears_between_a_look_and_a_watch(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "file"
     (tmp_path / "a").mkdir()
     assert asyncio.run(is_told(path, tmp_path / "a" / "b"))
 
 
-def test_file_is_told_of_when_a_folder_above_it_appears_between_a_look_and_a_watch(tmp_path: Path) -> None:
+def test_file_is_reported_when_a_folder_above_it_appears_between_a_look_and_a_watch(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "c" / "file"
     assert asyncio.run(is_told(path, tmp_path / "a"))
 
@@ -112,7 +112,7 @@ print(next(following).stage)
     assert with_watches(0, tmp_path, script) == ["accepted", "written"]
 
 
-def test_absence_is_told_from_a_limit_that_is_reached(tmp_path: Path) -> None:
+def test_absence_is_distinguished_from_a_limit_that_is_reached(tmp_path: Path) -> None:
     script = """
 inotify = Inotify()
 print(inotify.add(folder / "none", 2), inotify.add(Path("/dev/null/none"), 2))

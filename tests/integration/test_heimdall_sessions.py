@@ -137,7 +137,7 @@ def test_kill_ends_no_process_that_is_not_the_supervisor_s(remuda: Commands, hm:
 @pytest.mark.parametrize(
     "words", [["send", "a", "hello"], ["inbox", "put", "a", "hello"]], ids=["send", "put"]
 )
-def test_message_to_a_session_that_nobody_delivers_to_is_refused_and_makes_no_folder(
+def test_message_to_a_session_that_no_one_delivers_to_is_refused_and_makes_no_folder(
     remuda: Commands, hm: Supervisors, words: list[str]
 ) -> None:
     hm.run("a", "cat").close()
@@ -149,7 +149,7 @@ def test_message_to_a_session_that_nobody_delivers_to_is_refused_and_makes_no_fo
     assert not list(remuda.sessions.glob("*.inbox"))
 
 
-def test_session_class_sends_nothing_that_nobody_delivers(remuda: Commands, hm: Supervisors) -> None:
+def test_session_class_sends_nothing_that_no_one_delivers(remuda: Commands, hm: Supervisors) -> None:
     hm.run("a", "cat").close()
     with pytest.raises(InvalidOptions, match="delivers no messages"):
         Session("a", folder=remuda.sessions).send("hello")

@@ -159,7 +159,7 @@ def test_hooks_install_for_a_folder_that_is_not_there_drains_what_is_put_into_it
 
 
 @pytest.mark.parametrize("text", ["{bad", "[]"])
-def test_hooks_show_tells_of_settings_that_cannot_be_read(remuda: Commands, box: Path, text: str) -> None:
+def test_hooks_show_reports_settings_that_cannot_be_read(remuda: Commands, box: Path, text: str) -> None:
     remuda("hooks", "install", "--inbox", str(box))
     settings = remuda.cwd / ".claude" / LOCAL
     settings.write_text(text)
@@ -392,7 +392,7 @@ def broken(command: str, **more: Any) -> dict[str, Any]:
     ],
     ids=["interpreter", "program", "cap", "inbox", "disabled"],
 )
-def test_doctor_and_show_tell_what_is_wrong_with_our_hook(
+def test_doctor_and_show_report_what_is_wrong_with_our_hook(
     remuda: Commands, settings: Path, document: dict[str, Any], problem: str
 ) -> None:
     settings.write_text(json.dumps(document))
@@ -411,7 +411,7 @@ def test_doctor_finds_nothing_wrong_after_its_fix(remuda: Commands, settings: Pa
     assert findings(remuda) == [f"ok Stop hook for {remuda.cwd}/i in {settings}: "]
 
 
-def test_doctor_tells_of_the_cap_for_heartbeat_stop(remuda: Commands, settings: Path) -> None:
+def test_doctor_reports_the_cap_for_heartbeat_stop(remuda: Commands, settings: Path) -> None:
     settings.write_text(json.dumps(broken("heartbeat-stop --inbox i")))
     (said,) = findings(remuda)
     assert said.startswith(f"note Stop hook heartbeat-stop in {settings}: sessions not started by Remuda")

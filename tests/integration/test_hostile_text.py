@@ -119,7 +119,7 @@ def test_every_command_with_hostile_words_says_so_in_printable_text(remuda: Comm
     assert not found
 
 
-def test_unknown_commands_and_sessions_with_hostile_names_are_told_in_one_line(remuda: Commands) -> None:
+def test_unknown_commands_and_sessions_with_hostile_names_are_reported_in_one_line(remuda: Commands) -> None:
     for words in ([HOSTILE], ["attach", IN_ARGUMENT], ["kill", IN_PATH], ["start", HOSTILE, "--", "cat"]):
         code, output = shown_by(remuda, *words)
         assert code != 0
@@ -283,7 +283,7 @@ def test_policy_explain_of_hostile_text_is_printable(remuda: Commands) -> None:
     check(remuda, [[*explain, "--tool", "Read", "--input", json.dumps({"file_path": IN_JSON})]])
 
 
-def test_stop_hook_with_a_hostile_path_tells_in_printable_text(box: Box) -> None:
+def test_stop_hook_with_a_hostile_path_reports_in_printable_text(box: Box) -> None:
     ran = box.run("--signal-file", f"/dev/null/{IN_PATH}")
     assert ran.code == 0
     assert f"cannot touch /dev/null/{MARK}" in ran.err
@@ -458,7 +458,7 @@ def test_preview_of_a_pane_with_links_prints_text_and_colours_alone(ranch: Ranch
     assert b"x.example" not in output
 
 
-def test_a_key_that_goes_to_a_hostile_agent_tells_it_in_printable_text(ranch: Ranch) -> None:
+def test_a_key_that_goes_to_a_hostile_agent_reports_it_in_printable_text(ranch: Ranch) -> None:
     tool = f"#(touch PWNED) #{{pid}} {HOSTILE}"
     asked = {"tool": tool, "input": {HOSTILE: HOSTILE}, "tool_use_id": "1", "message": HOSTILE}
     ranch.waits("asks", ranch.api, 600, "asked", reason="permission", **asked)

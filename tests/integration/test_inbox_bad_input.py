@@ -50,7 +50,7 @@ def on_a_disk(folder: Path, options: list[str], script: str) -> Any:
     return json.loads(ran.stdout)
 
 
-def test_full_disk_the_sender_is_told_the_queue_is_readable_and_goes_on_with_space(tmp_path: Path) -> None:
+def test_full_disk_the_sender_gets_an_error_and_the_queue_goes_on_with_space(tmp_path: Path) -> None:
     said = on_a_disk(
         tmp_path,
         ["-t", "tmpfs", "-o", "size=256k,mode=700"],
@@ -216,7 +216,7 @@ print(json.dumps({"up": up.returncode, "down": down.returncode, "free": room.f_b
     assert said["free"] > 4 << 20
 
 
-def test_doctor_tells_of_a_full_disk(tmp_path: Path) -> None:
+def test_doctor_reports_a_full_disk(tmp_path: Path) -> None:
     said = on_a_disk(
         tmp_path,
         ["-t", "tmpfs", "-o", "size=64k,mode=700"],

@@ -92,7 +92,7 @@ def test_put_of_standard_input_drops_the_last_line_end_and_nothing_else(
     assert box.drain() == [text[:-1]]
 
 
-def test_put_json_tells_the_id_and_whether_it_is_new(remuda: Commands, box: Box) -> None:
+def test_put_json_reports_the_id_and_whether_it_is_new(remuda: Commands, box: Box) -> None:
     words = ("inbox", "put", "--json", "--inbox", str(box.folder), "x", "--dedup", "key")
     first, second = (json.loads(remuda(*words).out) for _ in range(2))
     assert (first["duplicate"], second["duplicate"]) == (False, True)
@@ -215,7 +215,7 @@ def test_put_by_many_at_once_loses_and_repeats_nothing(remuda: Commands, box: Bo
     )
 
 
-def test_put_where_the_disk_refuses_tells_and_the_queue_stays_readable(remuda: Commands, box: Box) -> None:
+def test_put_where_the_disk_refuses_reports_and_the_queue_stays_readable(remuda: Commands, box: Box) -> None:
     put(remuda, box, "before")
     size = box.inbox.stat().st_size
     words = ("inbox", "put", "--inbox", str(box.folder), "x" * 300)

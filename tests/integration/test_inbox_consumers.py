@@ -38,7 +38,7 @@ def keeper(box: Box) -> subprocess.Popen[str]:
     return process
 
 
-def test_take_second_consumer_is_refused_and_told_who_is_there(
+def test_take_second_consumer_is_refused_and_learns_who_is_there(
     box: Box, keeper: subprocess.Popen[str]
 ) -> None:
     with pytest.raises(InboxBusy) as refused:
@@ -98,7 +98,7 @@ def _all_files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_tick_beside_a_live_consumer_tells_no_launcher_of_an_end_while_there_is_work(
+def test_tick_beside_a_live_consumer_reports_no_end_to_a_launcher_while_there_is_work(
     box: Box, keeper: subprocess.Popen[str]
 ) -> None:
     signal = box.path("signal")

@@ -92,7 +92,7 @@ def test_envelope_of_the_version_before_is_answered_under_its_id(bench: Bench) -
     assert answer(found) == "REPLY#1 to: hello"
 
 
-def test_stop_hook_hands_out_what_stands_after_poison_lines(tmp_path: Path) -> None:
+def test_stop_hook_hands_out_what_follows_poison_lines(tmp_path: Path) -> None:
     box = Box(tmp_path)
     box.put("".join(f"{line}\n" for line in poison_lines()) + OLD + '{"a": 1}\n')
     assert box.drain() == ["hello", '{"a": 1}']

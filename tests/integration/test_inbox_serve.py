@@ -134,7 +134,7 @@ def test_prompts_of_many_at_once_are_all_there_once(server: Serving) -> None:
     assert {entry.id for entry in found} == {answer.document["id"] for answer in answers}
 
 
-def test_client_that_waits_to_be_told_to_go_on_is_told(server: Serving) -> None:
+def test_client_that_waits_for_100_continue_gets_it(server: Serving) -> None:
     with socket.create_connection((server.host, server.port), PATIENCE) as sock:
         head = server.head("POST /inject HTTP/1.1", "Content-Length: 15", "Expect: 100-continue")
         sock.sendall(head)
@@ -153,7 +153,7 @@ def test_request_in_single_bytes_is_taken(server: Serving) -> None:
     assert server.prompts() == ["x"]
 
 
-def test_status_tells_what_waits(server: Serving) -> None:
+def test_status_reports_what_waits(server: Serving) -> None:
     server.ask({"prompt": "now"})
     server.ask({"prompt": "later", "delay": "1h"})
     answer = server.ask(method="GET", path="/status")
@@ -260,7 +260,7 @@ def test_request_for_something_else_is_refused(server: Serving, method: str, pat
         (["POST /inject HTTP/1.1", "X: " + "x" * 20000], 413),
     ],
 )
-def test_request_that_is_no_good_http_is_refused(server: Serving, lines: list[str], status: int) -> None:
+def test_request_that_is_invalid_http_is_refused(server: Serving, lines: list[str], status: int) -> None:
     assert server.raw(server.head(*lines)).startswith(f"HTTP/1.1 {status} ".encode())
 
 
@@ -269,7 +269,7 @@ def test_request_that_names_no_host_is_refused(server: Serving) -> None:
     assert answer.startswith(b"HTTP/1.1 400 ")
 
 
-def test_prompt_too_large_is_told_even_to_a_client_that_sends_first(remuda: Commands) -> None:
+def test_prompt_too_large_is_refused_with_the_reason_to_a_client_that_sends_first(remuda: Commands) -> None:
     serving = Serving(remuda, remuda.home / "inbox", "--max-bytes", "1000")
     headers = {**serving.right, "Content-Type": "text/plain"}
     assert serving.ask("x" * 1000, headers=headers).status == 200
@@ -280,7 +280,7 @@ def test_prompt_too_large_is_told_even_to_a_client_that_sends_first(remuda: Comm
     serving.end()
 
 
-def test_client_that_goes_away_in_the_middle_harms_nobody(server: Serving) -> None:
+def test_client_that_goes_away_in_the_middle_harms_no_one(server: Serving) -> None:
     request = server.head("POST /inject HTTP/1.1", "Content-Length: 15") + b'{"prompt": "x"}'
     for size in (0, 10, len(request) - 1):
         with socket.create_connection((server.host, server.port), PATIENCE) as sock:
@@ -289,7 +289,7 @@ def test_client_that_goes_away_in_the_middle_harms_nobody(server: Serving) -> No
     assert server.prompts() == ["y"]
 
 
-def test_disk_that_refuses_is_told_and_what_comes_later_is_taken(server: Serving) -> None:
+def test_disk_that_refuses_is_reported_and_what_comes_later_is_taken(server: Serving) -> None:
     assert server.ask({"prompt": "before"}).status == 200
     unlimited = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (0, unlimited[1]))
@@ -343,7 +343,7 @@ def test_token_file_of_the_user_is_used(remuda: Commands) -> None:
         (None, 0, 4, "cannot use the token file"),
     ],
 )
-def test_token_file_that_is_no_good_is_refused(
+def test_token_file_that_is_invalid_is_refused(
     remuda: Commands, content: str | None, mode: int, code: int, said: str
 ) -> None:
     path = remuda.home / "nowhere" / "token"
@@ -378,7 +378,7 @@ def test_port_that_is_taken_is_refused(remuda: Commands) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signal_ends_it_and_whoever_is_silent_does_not_hold_it_up(remuda: Commands, number: int) -> None:
+def test_signal_ends_it_though_a_client_is_silent(remuda: Commands, number: int) -> None:
     serving = Serving(remuda, remuda.home / "inbox")
     assert serving.ask({"prompt": "x"}).status == 200
     with socket.create_connection((serving.host, serving.port), PATIENCE) as silent:
@@ -428,7 +428,7 @@ def test_serve_of_a_folder_of_no_session_takes_any_prompt(server: Serving) -> No
     assert server.ask({"prompt": "/clear"}).status == 200
 
 
-def test_serve_json_tells_where_it_is(remuda: Commands) -> None:
+def test_serve_json_reports_where_it_is(remuda: Commands) -> None:
     folder = remuda.home / "inbox"
     process = remuda.begin("inbox", "serve", "--inbox", str(folder), "--json", "--host", "localhost")
     assert process.stdout is not None

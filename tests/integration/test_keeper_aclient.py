@@ -93,7 +93,7 @@ def test_keys_are_typed_and_events_come(start: Start) -> None:
 
 
 @pytest.mark.parametrize("how", ["kill", "exit"])
-def test_end_of_the_keeper_is_told_once_and_ends_requests(start: Start, how: str) -> None:
+def test_end_of_the_keeper_is_reported_once_and_ends_requests(start: Start, how: str) -> None:
     kept = start("s", CAT)
     kept.may_complain = True
 
@@ -140,7 +140,7 @@ def test_keeper_that_does_not_answer_is_waited_for_no_longer_than_that(start: St
     run(steps)
 
 
-def test_session_that_is_not_there_is_told_as_such(home: Path) -> None:
+def test_session_that_is_not_there_is_reported_as_such(home: Path) -> None:
     async def steps() -> None:
         heard = Heard()
         with pytest.raises(SessionNotFound):

@@ -71,7 +71,7 @@ def test_hello_is_answered_with_what_the_keeper_is(start: Start) -> None:
     assert told.items() <= client.welcome.items()
 
 
-def test_hello_of_another_version_is_welcomed_and_told_ours(start: Start) -> None:
+def test_hello_of_another_version_is_welcomed_and_learns_ours(start: Start) -> None:
     kept = start("s", CAT)
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect(str(kept.paths.socket))
@@ -133,7 +133,7 @@ def test_request_kill_ends_the_session(start: Start) -> None:
     assert client.wait_exit(30) == 137
 
 
-def test_connect_nobody_there_says_whether_it_ever_was(start: Start) -> None:
+def test_connect_to_no_session_says_whether_there_ever_was_one(start: Start) -> None:
     kept = start("s", CAT)
     client = subscribed(kept)
     client.request("kill")
@@ -147,7 +147,7 @@ def test_connect_nobody_there_says_whether_it_ever_was(start: Start) -> None:
 # ── events ──
 
 
-def test_watch_tells_state_clients_and_size(start: Start) -> None:
+def test_watch_reports_state_clients_and_size(start: Start) -> None:
     kept = start("s", CAT, idle_threshold_ms=100)
     watcher = kept.hello()
     until(lambda: "READY" in watcher.request("screen")["lines"][0], "what it says first")
@@ -164,7 +164,7 @@ def test_watch_tells_state_clients_and_size(start: Start) -> None:
     event_named(watcher, "state", state="dead")
 
 
-def test_watch_is_not_told_of_those_who_only_ask(start: Start) -> None:
+def test_watch_does_not_report_those_who_only_ask(start: Start) -> None:
     kept = start("s", CAT)
     watcher = kept.hello()
     watcher.request("watch")
@@ -228,7 +228,7 @@ def test_subscribe_join_while_output_streams_ends_on_the_keepers_screen(start: S
     assert expected[-1] == "FLOODED"
 
 
-def test_lag_client_that_stops_reading_is_told_and_painted_the_screen(
+def test_lag_client_that_stops_reading_learns_it_and_gets_the_screen(
     start: Start, screen: GhosttyScreen
 ) -> None:
     kept = start("s", FLOOD, cols=COLS, rows=ROWS)
@@ -367,7 +367,7 @@ def test_read_only_still_sees_everything(start: Start) -> None:
 # ── terminal queries ──
 
 
-def test_queries_nobody_attached_are_answered(start: Start) -> None:
+def test_queries_with_no_one_attached_are_answered(start: Start) -> None:
     program = "stty raw -echo; printf '\\033[6n'; IFS= read -r -d R place; "
     program += (
         "printf '\\033[c'; IFS= read -r -d c kind; printf 'place=%q kind=%q;' \"$place\" \"$kind\"; exec cat"
@@ -518,7 +518,7 @@ def test_folder_not_writable_fails_the_start(immutable: Path) -> None:
         start_session(make_spec(immutable, "s", CAT))
 
 
-def test_disk_full_session_goes_on_and_its_end_is_told(start: Start) -> None:
+def test_disk_full_session_goes_on_and_its_end_is_reported(start: Start) -> None:
     kept = start("s", CAT)
     kept.may_complain = True
     client = kept.subscriber()
@@ -533,7 +533,7 @@ def test_disk_full_session_goes_on_and_its_end_is_told(start: Start) -> None:
     assert not kept.paths.socket.exists()
 
 
-def test_folder_deleted_while_it_runs_the_end_is_told(start: Start) -> None:
+def test_folder_deleted_while_it_runs_the_end_is_reported(start: Start) -> None:
     kept = start("s", CAT)
     kept.may_complain = True
     client = kept.subscriber()

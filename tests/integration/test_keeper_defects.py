@@ -123,7 +123,7 @@ def test_output_pending_at_exit_a_background_process_holds_the_terminal_is_whole
     assert not end_processes([int((home / "holder").read_text())])
 
 
-def test_exit_with_a_background_process_that_prints_on_and_on_is_told(start: Start, home: Path) -> None:
+def test_exit_with_a_background_process_that_prints_on_and_on_is_reported(start: Start, home: Path) -> None:
     chatter = "while :; do printf .; sleep 0.02; done"
     program = f"printf READY; read line; trap '' HUP; sh -c '{chatter}' & echo $! > chatter; exit 3"
     kept = start("s", ["sh", "-c", program], cwd=str(home))
@@ -359,7 +359,7 @@ def test_start_one_name_at_the_same_time_exactly_one_wins(home: Path) -> None:
         end_processes(winners[0])
 
 
-def test_half_a_frame_then_the_end_harms_nobody(start: Start) -> None:
+def test_half_a_frame_then_the_end_harms_no_one(start: Start) -> None:
     kept = start("s", ["cat"])
     for size in range(1, 7):
         half = kept.client()

@@ -115,7 +115,7 @@ def test_lag_mark_says_how_much_was_lost(start: Start) -> None:
 # ── the end ──
 
 
-def test_subscribe_while_the_end_is_told_to_a_slow_client_gets_the_exit_too(start: Start) -> None:
+def test_subscribe_while_the_end_is_reported_to_a_slow_client_gets_the_exit_too(start: Start) -> None:
     kept = start("s", ["sh", "-c", "stty -echo; printf READY; read line; seq 1 200000; printf END; exit 3"])
     slow, late = kept.client(receive_buffer_bytes=4096), kept.client()
     slow.subscribe()
@@ -183,7 +183,7 @@ def immutable(home: Path) -> Iterator[Path]:
     subprocess.run(["chattr", "-i", folder], check=True)
 
 
-def test_folder_became_unwritable_the_end_is_still_told(start: Start, immutable: Path) -> None:
+def test_folder_became_unwritable_the_end_is_still_reported(start: Start, immutable: Path) -> None:
     kept = start("s", CAT)
     kept.may_complain = True
     client = kept.subscriber()
@@ -251,7 +251,7 @@ def test_keeper_connection_words_before_a_broken_one_are_heard_however_they_are_
         assert heard_before_the_error(stream, size) == [wire.StatusAsked(), wire.KillAsked()]
 
 
-def test_kill_in_one_piece_with_a_broken_word_behind_it_kills(start: Start) -> None:
+def test_kill_in_one_piece_with_a_broken_word_after_it_kills(start: Start) -> None:
     kept = start("s", CAT)
     client, broken = kept.subscriber(), kept.client()
     broken.sock.sendall(frame(KILL) + frame(RESIZE, b"xx"))

@@ -133,7 +133,7 @@ def test_mutated_frames_keeper_lives_and_its_memory_is_flat(kept: Kept) -> None:
     unharmed(kept, *before)
 
 
-def test_half_frames_of_many_clients_harm_nobody(kept: Kept) -> None:
+def test_half_frames_of_many_clients_harm_no_one(kept: Kept) -> None:
     halves = [kept.client() for _ in range(50)]
     for number, client in enumerate(halves):
         client.sock.sendall(SEEDS[number % len(SEEDS)][: 1 + number % 5])
@@ -193,7 +193,7 @@ def ask_while_heard(greedy: HeimdallClient, bystander: HeimdallClient) -> None:
             return
 
 
-def test_client_that_asks_for_ever_and_never_reads_is_not_listened_to_and_costs_little(kept: Kept) -> None:
+def test_client_that_sends_requests_and_never_reads_costs_little(kept: Kept) -> None:
     bystander, greedy = kept.client(), kept.client(receive_buffer_bytes=4096)
     before = kept.rss_kb()
     ask_while_heard(greedy, bystander)

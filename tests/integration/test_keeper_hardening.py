@@ -82,7 +82,7 @@ def test_status_of_a_very_long_command_is_answered(start: Start) -> None:
     assert found["argv"][-1] == "…"
 
 
-def test_failure_behind_the_spawn_leaves_no_program_running(home: Path) -> None:
+def test_failure_after_the_spawn_leaves_no_program_running(home: Path) -> None:
     os.mkfifo(home / "alive")
     reader = os.open(home / "alive", os.O_RDONLY | os.O_NONBLOCK)
     program = f"trap '' HUP TERM; exec 3>{home}/alive; sleep 60"

@@ -93,7 +93,7 @@ def test_what_a_program_starts_for_its_own_end_is_not_hung_up(own: Own, tmp_path
     assert "exit code 7" in kept.log()
 
 
-def test_a_session_for_one_message_wakes_whoever_waits_for_that_and_tells_of_its_end(own: Own) -> None:
+def test_session_for_one_message_wakes_who_waits_and_reports_its_end(own: Own) -> None:
     kept = own(["cat"], once=True)
     kept.hello().request("resize", cols=90, rows=30)
     assert select.select([kept.news], [], [], PATIENCE)[0]

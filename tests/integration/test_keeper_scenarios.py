@@ -51,7 +51,7 @@ def test_connect_first_byte_is_the_binary_mode(start: Start) -> None:
     assert start("s", SLEEP).client().mode == b"\x00"
 
 
-def test_status_on_a_sleeping_program_tells_it_lives(start: Start) -> None:
+def test_status_on_a_sleeping_program_reports_it_lives(start: Start) -> None:
     kept = start("s", SLEEP)
     status = kept.client().status()
     assert status.pid == kept.child_pid > 0
@@ -481,7 +481,7 @@ def test_live_names_no_folder_is_empty(home: Path) -> None:
     assert list(live_names(home / "none")) == []
 
 
-def test_read_holder_of_nobody_is_none(home: Path) -> None:
+def test_read_holder_without_one_is_none(home: Path) -> None:
     assert read_holder(SessionPaths(home, "none")) is None
 
 

@@ -74,7 +74,7 @@ def whole(client: KeeperClient, told: dict[str, Any]) -> dict[str, Any]:
 # ── stops and ends ──
 
 
-def test_stop_is_told_before_the_end_which_has_the_usage(bench: Bench) -> None:
+def test_stop_is_reported_before_the_end_which_has_the_usage(bench: Bench) -> None:
     post = bench.ready()
     client = hearing(post.kept)
     message = post.put("hello")
@@ -115,7 +115,7 @@ def test_answer_that_no_frame_could_hold_is_fetched(bench: Bench) -> None:
     assert len(whole(client, stopped)["text"]) == len(("big " * 375_000).rstrip())
 
 
-def test_api_error_is_told_as_a_stop(bench: Bench) -> None:
+def test_api_error_is_reported_as_a_stop(bench: Bench) -> None:
     post = bench.ready(single_try=True)
     client = hearing(post.kept)
     for _ in range(2):
@@ -137,7 +137,7 @@ def test_clear_has_ended_when_the_agent_says_so_and_names_the_new_conversation(b
     assert (answered["conversation"], answered["text"]) == (ended["session_id"], "REPLY#1 to: again")
 
 
-def test_end_of_the_program_is_told_with_its_last_output(bench: Bench) -> None:
+def test_end_of_the_program_is_reported_with_its_last_output(bench: Bench) -> None:
     post = bench.ready()
     client = hearing(post.kept)
     event_named(client, "ended", id=post.put("hello"))
@@ -179,7 +179,7 @@ def test_interrupt_before_the_first_word_leaves_nothing_in_the_composer(bench: B
     assert answer["text"] == "REPLY#1 to: hello"
 
 
-def test_interrupt_of_a_turn_that_waits_for_leave_cancels_its_dialog(bench: Bench) -> None:
+def test_interrupt_of_a_turn_that_waits_for_permission_cancels_its_dialog(bench: Bench) -> None:
     post = bench.ready("--permission-mode", "default", asks=True)
     client = hearing(post.kept)
     message = post.put(TOUCH)
@@ -203,7 +203,7 @@ def test_interrupt_drops_a_message_that_waits(bench: Bench) -> None:
     assert post.ended(third).stage == "acked"
 
 
-def test_interrupt_of_what_nobody_knows_presses_nothing(bench: Bench) -> None:
+def test_interrupt_of_what_no_one_knows_presses_nothing(bench: Bench) -> None:
     post = bench.ready()
     client = hearing(post.kept)
     assert client.request("interrupt", id="m-unknown") == {"in_flight": False}
@@ -225,7 +225,7 @@ def asked(bench: Bench, prompt: str = TOUCH) -> tuple[Post, KeeperClient, str, d
     return post, client, message, event_named(client, "ask")
 
 
-def test_ask_is_told_with_the_call_it_is_about(bench: Bench) -> None:
+def test_ask_is_reported_with_the_call_it_is_about(bench: Bench) -> None:
     post, client, _, ask = asked(bench)
     assert (ask["tool"], ask["input"]["command"], ask["reason"]) == ("Bash", "touch made", "permission")
     assert ask["suggestions"]
@@ -237,7 +237,7 @@ def test_ask_is_told_with_the_call_it_is_about(bench: Bench) -> None:
     assert late.request("asks") == {"asks": []}
 
 
-def test_ask_allowed_runs_and_its_result_is_told(bench: Bench) -> None:
+def test_ask_allowed_runs_and_its_result_is_reported(bench: Bench) -> None:
     _, client, message, ask = asked(bench)
     client.request("answer", id=ask["id"], behavior="allow")
     ended = event_named(client, "tool", what="ended", id=ask["tool_use_id"])
@@ -299,7 +299,7 @@ def test_human_at_the_terminal_may_be_first(bench: Bench, key: bytes, made: bool
     assert (bench.project / "made").exists() is made
 
 
-def test_client_that_only_watches_gives_no_leave(bench: Bench) -> None:
+def test_client_that_only_watches_cannot_allow(bench: Bench) -> None:
     post, client, _, ask = asked(bench)
     with pytest.raises(PermissionRefused):
         hearing(post.kept, read_only=True).request("answer", id=ask["id"], behavior="allow")
@@ -318,7 +318,7 @@ def test_session_that_does_not_ask_clients_leaves_it_to_the_terminal(bench: Benc
     assert event_named(client, "ended", id=message)["end"] == "answered"
 
 
-def test_leave_is_refused_for_every_prompt_where_nobody_is_there(bench: Bench) -> None:
+def test_permission_is_denied_for_every_prompt_where_no_one_is_there(bench: Bench) -> None:
     post = bench.ready("--permission-mode", "default", deny_permissions=True)
     client = hearing(post.kept)
     for _ in range(2):
@@ -361,7 +361,7 @@ def test_cleanliness_of_an_ordinary_turn(bench: Bench) -> None:
     }
 
 
-def test_cleanliness_tells_what_somebody_typed_and_left_in_the_composer(bench: Bench) -> None:
+def test_cleanliness_reports_what_somebody_typed_and_left_in_the_composer(bench: Bench) -> None:
     post = bench.ready()
     client = hearing(post.kept)
     post.watcher.press(b"a thought")
@@ -370,7 +370,7 @@ def test_cleanliness_tells_what_somebody_typed_and_left_in_the_composer(bench: B
     assert clean(client)["typed"] is True
 
 
-def test_cleanliness_tells_of_another_permission_mode(bench: Bench) -> None:
+def test_cleanliness_reports_another_permission_mode(bench: Bench) -> None:
     post = bench.ready("--permission-mode", "default")
     client = hearing(post.kept)
     event_named(client, "ended", id=post.put("hello"))
@@ -380,7 +380,7 @@ def test_cleanliness_tells_of_another_permission_mode(bench: Bench) -> None:
     assert (found["first_permission_mode"], found["permission_mode"]) == ("default", "acceptEdits")
 
 
-def test_cleanliness_tells_of_processes_that_came_with_the_prompt(bench: Bench) -> None:
+def test_cleanliness_reports_processes_that_came_with_the_prompt(bench: Bench) -> None:
     post = bench.ready("--permission-mode", "default", "--allowedTools", "Bash")
     client = hearing(post.kept)
     prompt = "RUNBASH (setsid tail -f /dev/null > /dev/null 2>&1 &); echo begun"
@@ -395,7 +395,7 @@ def test_cleanliness_tells_of_processes_that_came_with_the_prompt(bench: Bench) 
     until(lambda: clean(client)["processes"] == [], "the end of that process")
 
 
-def test_cleanliness_tells_of_what_was_begun_and_lasts(bench: Bench) -> None:
+def test_cleanliness_reports_what_was_begun_and_lasts(bench: Bench) -> None:
     post = bench.ready("--permission-mode", "bypassPermissions")
     client = hearing(post.kept)
     call = {"name": "CronCreate", "input": {"cron": "* * * * *"}}

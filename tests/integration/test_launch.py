@@ -114,7 +114,7 @@ def test_launch_of_a_program_that_a_signal_ends_has_the_code_of_its_name(
     assert launch("--", "sh", "-c", "kill -9 $$", program=program).code == code
 
 
-def test_launch_runs_in_the_folder_that_it_is_told(tmp_path: Path) -> None:
+def test_launch_runs_in_the_folder_that_it_is_given(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     done = launch("--cwd", "link", "--", "pwd", "-L", cwd=tmp_path)
@@ -126,7 +126,7 @@ def test_launch_gives_a_terminal_of_50_rows_and_200_columns() -> None:
     assert launch("--", "stty", "size").out == "50 200\r\n"
 
 
-def test_launch_words_behind_the_command_are_the_commands_own() -> None:
+def test_launch_words_after_the_command_are_the_commands_own() -> None:
     assert launch("echo", "--timeout", "x", "--", "--help").out == "--timeout x -- --help\r\n"
 
 
@@ -201,7 +201,7 @@ def test_launch_without_a_timeout_says_so() -> None:
     assert done.err.endswith(" with no timeout\n")
 
 
-def test_launch_times_out_though_nobody_reads_its_output(begin: Begin) -> None:
+def test_launch_times_out_though_no_one_reads_its_output(begin: Begin) -> None:
     assert begin("--timeout", "1", "--", "yes").wait(PATIENCE) == 124
 
 
@@ -306,7 +306,7 @@ def test_launch_writes_to_a_file_as_to_a_pipe(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_text().split() == [str(number) for number in range(1, 50001)]
 
 
-def test_launch_ends_when_nobody_reads_its_output_any_more(begin: Begin) -> None:
+def test_launch_ends_when_no_one_reads_its_output_any_more(begin: Begin) -> None:
     process = begin("--", "sh", "-c", f"{FAMILY} yes")
     started = family(process)
     assert process.stdout is not None
@@ -338,7 +338,7 @@ def test_launch_with_closed_standard_streams_runs_the_program(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_launch_that_is_told_to_end_ends_every_descendant(begin: Begin, number: signal.Signals) -> None:
+def test_launch_that_is_asked_to_end_ends_every_descendant(begin: Begin, number: signal.Signals) -> None:
     process = begin("--", "sh", "-c", f"{FAMILY} sleep 600")
     started = family(process)
     process.send_signal(number)
@@ -346,7 +346,7 @@ def test_launch_that_is_told_to_end_ends_every_descendant(begin: Begin, number: 
     assert all_ended(started)
 
 
-def test_launch_that_is_told_twice_does_not_wait(begin: Begin) -> None:
+def test_launch_that_is_asked_to_end_twice_does_not_wait(begin: Begin) -> None:
     process = begin("--", "sh", "-c", f"trap 'echo told' TERM HUP; echo up; {AWAKE}")
     lines_until(process, "up")
     process.terminate()

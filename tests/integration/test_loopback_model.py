@@ -241,7 +241,7 @@ def test_handler_takes_the_brains_place() -> None:
         assert [say(model, "a"), say(model, "b")] == ["1 A", "2 B"]
 
 
-def test_handler_that_raises_is_told_to_client_and_test() -> None:
+def test_handler_that_raises_is_reported_to_client_and_test() -> None:
     def broken(request: Request, n: int) -> Reply:
         raise LookupError("my mistake")
 
@@ -382,7 +382,7 @@ def test_custom_failure_headers_are_sent(model: LoopbackModel) -> None:
     assert ask(model, body("x")).headers["anthropic-ratelimit-unified-reset"] == "9"
 
 
-def test_command_line_tells_each_request_and_ends_on_interrupt() -> None:
+def test_command_line_reports_each_request_and_ends_on_interrupt() -> None:
     command = [sys.executable, "-m", "remuda.testing.loopback_model"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout

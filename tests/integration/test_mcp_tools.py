@@ -28,7 +28,7 @@ from support.heimdall_client import PATIENCE
 from support.keeper import until, until_equal
 from support.mcp_agents import Agent, AgentBench, bench_in
 
-KEPT = "remuda.boss.evidence.kept:Kept"
+KEPT = "remuda.boss.evidence.kept:KeptSessions"
 USAGE = "remuda.boss.evidence.usage:Usage"
 
 

@@ -124,7 +124,7 @@ def test_peer_of_another_user_gets_nothing(open_folder: Path, strangers: list[St
     assert strangers[0].heard() == b""
 
 
-def test_boss_that_looks_for_servers_tells_another_user_nothing(
+def test_boss_that_looks_for_servers_sends_another_user_nothing(
     open_folder: Path, strangers: list[Stranger]
 ) -> None:
     env = _environment(open_folder)
@@ -211,7 +211,7 @@ def test_hook_in_a_folder_of_another_user_leaves_nothing(taken: Path, strangers:
     assert strangers[0].heard() == b""
 
 
-def test_key_in_a_folder_of_another_user_asks_nobody(taken: Path, strangers: list[Stranger]) -> None:
+def test_key_in_a_folder_of_another_user_asks_no_one(taken: Path, strangers: list[Stranger]) -> None:
     key = PROGRAMS / "boss" / "key.py"
     done = subprocess.run(
         [sys.executable, "-I", "-S", str(key), "segment"],

@@ -87,7 +87,7 @@ async def goes_on(pool: Served) -> None:
 
 
 @pytest.mark.parametrize("name", FIRST)
-def test_server_nonsense_for_a_hello_is_told_and_the_next_peer_is_served(home: Path, name: str) -> None:
+def test_server_nonsense_for_a_hello_is_reported_and_the_next_peer_is_served(home: Path, name: str) -> None:
     async def test() -> None:
         async with served(home) as pool:
             with pool.talk() as talk:
@@ -101,7 +101,7 @@ def test_server_nonsense_for_a_hello_is_told_and_the_next_peer_is_served(home: P
 
 
 @pytest.mark.parametrize("name", THEN)
-def test_server_nonsense_for_a_request_is_told_and_the_next_peer_is_served(home: Path, name: str) -> None:
+def test_server_nonsense_for_a_request_is_reported_and_the_next_peer_is_served(home: Path, name: str) -> None:
     async def test() -> None:
         async with served(home) as pool:
             with pool.talk() as talk:
@@ -158,7 +158,7 @@ def test_server_nonsense_while_a_request_runs_stops_its_turn(home: Path) -> None
     within(test())
 
 
-def test_server_peers_who_hang_up_at_any_byte_harm_nobody(home: Path) -> None:
+def test_server_peers_who_hang_up_at_any_byte_harm_no_one(home: Path) -> None:
     stream = encode(hello()) + encode(RUN)
 
     async def test() -> None:
@@ -174,7 +174,7 @@ def test_server_peers_who_hang_up_at_any_byte_harm_nobody(home: Path) -> None:
 
 
 @pytest.mark.soak
-def test_server_random_bytes_harm_nobody(home: Path) -> None:
+def test_server_random_bytes_harm_no_one(home: Path) -> None:
     dice = random.Random(7)
 
     async def test() -> None:
@@ -337,7 +337,7 @@ def test_peer_a_server_that_only_says_that_it_lives_is_given_up(home: Path) -> N
         stop.set()
 
 
-def test_peer_a_server_of_another_user_is_told_nothing(home: Path) -> None:
+def test_peer_a_server_of_another_user_learns_nothing(home: Path) -> None:
     if not can_be_another():
         return
     program = (

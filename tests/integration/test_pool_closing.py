@@ -23,7 +23,7 @@ TOKEN = encode({"type": "token", "text": "x"})
 # ── what the server says ──
 
 
-def test_request_behind_the_hello_of_a_server_that_ends_is_told_that_nothing_was_begun(home: Path) -> None:
+def test_request_after_the_hello_of_a_server_that_ends_learns_that_nothing_was_begun(home: Path) -> None:
     async def test() -> None:
         async with served(home) as pool:
             pool.server.refuse()
@@ -50,7 +50,7 @@ def test_request_that_ran_when_the_pool_was_closed_is_no_request_that_was_not_be
     within(test())
 
 
-def test_peers_who_wait_to_be_heard_when_the_server_ends_are_told(home: Path) -> None:
+def test_peers_who_wait_to_be_heard_when_the_server_ends_learn_it(home: Path) -> None:
     async def test() -> None:
         async with served(home) as pool:
             # The loop of the server comes to none of them before its end begins.
@@ -65,7 +65,7 @@ def test_peers_who_wait_to_be_heard_when_the_server_ends_are_told(home: Path) ->
     within(test())
 
 
-def test_peers_who_have_not_asked_when_the_server_ends_are_told(home: Path) -> None:
+def test_peers_who_have_not_asked_when_the_server_ends_learn_it(home: Path) -> None:
     async def test() -> None:
         async with served(home) as pool:
             silent, greeted = pool.talk(), pool.talk()

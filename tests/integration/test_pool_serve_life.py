@@ -84,7 +84,7 @@ def test_socket_of_another_who_came_after_is_not_removed(home: Path) -> None:
     within(test())
 
 
-def test_nobody_there_is_not_served_and_a_file_there_is_no_socket(home: Path) -> None:
+def test_pool_without_a_server_is_not_running_and_a_file_is_no_socket(home: Path) -> None:
     async def test() -> None:
         remote = RemoteClient(home / "pool.sock")
         with pytest.raises(PoolNotServed):
@@ -99,7 +99,7 @@ def test_nobody_there_is_not_served_and_a_file_there_is_no_socket(home: Path) ->
 # ── limits ──
 
 
-def test_limit_of_connections_is_told_and_holds(home: Path) -> None:
+def test_limit_of_connections_is_reported_and_holds(home: Path) -> None:
     async def test() -> None:
         async with served(home, limits=ServeLimits(max_connections=2)) as pool:
             with pool.talk() as one, pool.talk() as two:
@@ -114,7 +114,7 @@ def test_limit_of_connections_is_told_and_holds(home: Path) -> None:
     within(test())
 
 
-def test_limit_of_connections_is_told_though_the_peer_still_sends(home: Path) -> None:
+def test_limit_of_connections_is_reported_though_the_peer_still_sends(home: Path) -> None:
     async def test() -> None:
         loop = asyncio.get_running_loop()
         async with served(home, limits=ServeLimits(max_connections=1)) as pool:
@@ -129,7 +129,7 @@ def test_limit_of_connections_is_told_though_the_peer_still_sends(home: Path) ->
     within(test())
 
 
-def test_limit_of_waiting_requests_is_told_at_once(home: Path) -> None:
+def test_limit_of_waiting_requests_is_reported_at_once(home: Path) -> None:
     async def test() -> None:
         busy = Busy()
         async with served(home, busy.agent, limits=ServeLimits(max_queue=1)) as pool:
@@ -144,7 +144,7 @@ def test_limit_of_waiting_requests_is_told_at_once(home: Path) -> None:
     within(test())
 
 
-def test_limit_of_a_body_is_told_though_the_peer_still_sends(home: Path) -> None:
+def test_limit_of_a_body_is_reported_though_the_peer_still_sends(home: Path) -> None:
     async def test() -> None:
         async with served(home, limits=ServeLimits(max_body_bytes=1 << 20)) as pool:
             with pytest.raises(LocalProtocolError):
@@ -189,7 +189,7 @@ def test_end_lets_what_runs_end_and_refuses_the_rest(home: Path) -> None:
     within(test())
 
 
-def test_shutdown_by_a_peer_is_told_when_all_has_ended(home: Path) -> None:
+def test_shutdown_by_a_peer_is_reported_when_all_has_ended(home: Path) -> None:
     async def test() -> None:
         busy = Busy()
 

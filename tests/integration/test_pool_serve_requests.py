@@ -95,7 +95,7 @@ def test_stream_gives_every_event_in_order(home: Path) -> None:
     within(test())
 
 
-def test_complete_learns_the_usage_that_comes_behind_the_answer(home: Path) -> None:
+def test_complete_learns_the_usage_that_comes_after_the_answer(home: Path) -> None:
     async def answer(session: FakeSession, request: Request) -> AsyncIterator[SessionEvent]:
         yield Answered("x")
 
@@ -197,7 +197,7 @@ def test_timeout_that_is_no_number_is_refused(home: Path) -> None:
 # ── what else can be asked ──
 
 
-def test_stats_and_metrics_tell_of_the_pool(home: Path) -> None:
+def test_stats_and_metrics_report_the_pool(home: Path) -> None:
     async def test() -> None:
         async with served(home, pool_size=2) as pool:
             await pool.remote.run("x")

@@ -76,7 +76,7 @@ def name_of(session_id: str) -> str:
     return f"pool-{session_id.removeprefix('s_')}"
 
 
-def test_request_behind_somebody_who_typed_into_an_idle_session_is_answered(home: Path) -> None:
+def test_request_after_somebody_who_typed_into_an_idle_session_is_answered(home: Path) -> None:
     bench = TerminalBench(home)
 
     async def type_into(session_id: str) -> None:
@@ -90,7 +90,7 @@ def test_request_behind_somebody_who_typed_into_an_idle_session_is_answered(home
     play(bench, pool(bench, "terminal"), type_into)
 
 
-def test_request_behind_an_idle_terminal_that_woke_by_itself_is_answered(home: Path) -> None:
+def test_request_after_an_idle_terminal_that_woke_by_itself_is_answered(home: Path) -> None:
     bench = TerminalBench(home)
 
     async def wake(session_id: str) -> None:
@@ -100,7 +100,7 @@ def test_request_behind_an_idle_terminal_that_woke_by_itself_is_answered(home: P
     play(bench, pool(bench, "terminal"), wake)
 
 
-def test_request_behind_an_idle_stream_that_woke_by_itself_is_answered(home: Path) -> None:
+def test_request_after_an_idle_stream_that_woke_by_itself_is_answered(home: Path) -> None:
     bench, alarm = StreamBench(home), home / "alarm"
     script = waking(alarm)
 

@@ -75,7 +75,7 @@ def test_turn_over_its_tokens_is_stopped_while_its_tool_runs(
 # ── crashes ──
 
 
-def test_crash_in_a_turn_tells_the_code_and_the_last_words(home: Path) -> None:
+def test_crash_in_a_turn_reports_the_code_and_the_last_words(home: Path) -> None:
     bench = StreamBench(home, MOCK_DIE_ON="boom", MOCK_DIE_CODE="3", MOCK_DIE_SAYING="out of hay\n")
 
     async def steps() -> None:
@@ -129,7 +129,7 @@ def test_holder_that_is_killed_is_a_crash_and_takes_the_agent_with_it(home: Path
 # ── coming up ──
 
 
-def test_program_that_refuses_its_options_is_told_with_its_reason(home: Path) -> None:
+def test_program_that_refuses_its_options_is_reported_with_its_reason(home: Path) -> None:
     binary = write_program(home / "refuses", "#!/bin/sh\necho 'error: unknown option' >&2\nexit 2\n")
 
     async def steps() -> None:
@@ -286,7 +286,7 @@ def test_question_that_the_agent_withdraws_is_asked_no_more(home: Path) -> None:
 
 
 @pytest.mark.parametrize("bench_type", [StreamBench, PrintBench])
-def test_denial_that_ends_the_turn_is_told_as_aborted(bench_type: type[StreamBench], home: Path) -> None:
+def test_denial_that_ends_the_turn_is_reported_as_aborted(bench_type: type[StreamBench], home: Path) -> None:
     async def steps() -> None:
         async with opened(bench_type(home), asks=True) as session:
             with pytest.raises(Aborted):
@@ -334,7 +334,7 @@ def test_handler_that_fails_denies_and_its_error_is_raised(home: Path) -> None:
 # ── clearing ──
 
 
-def test_clear_that_takes_too_long_is_told(home: Path) -> None:
+def test_clear_that_takes_too_long_is_reported(home: Path) -> None:
     bench = StreamBench(home, MOCK_DELAY_CLEAR="400")
 
     async def steps() -> None:
@@ -346,7 +346,7 @@ def test_clear_that_takes_too_long_is_told(home: Path) -> None:
     run_steps(steps)
 
 
-def test_session_that_was_not_renewed_serves_nobody(home: Path) -> None:
+def test_session_that_was_not_renewed_serves_no_one(home: Path) -> None:
     async def steps() -> None:
         async with opened(StreamBench(home)) as session:
             await answer_of(session, "hello")
@@ -371,7 +371,7 @@ def test_agent_that_begins_a_turn_by_itself_is_not_handed_out(home: Path) -> Non
     run_steps(steps)
 
 
-def test_agent_that_wakes_while_nobody_asks_is_ended(home: Path) -> None:
+def test_agent_that_wakes_while_no_one_asks_is_ended(home: Path) -> None:
     alarm = home / "alarm"
     script = waking(alarm)
 
@@ -484,7 +484,7 @@ def test_result_in_a_last_line_without_an_end_is_an_answer(home: Path) -> None:
     run_steps(steps)
 
 
-def test_question_that_nobody_can_answer_is_refused(home: Path) -> None:
+def test_question_that_no_one_can_answer_is_refused(home: Path) -> None:
     script = """
         if message["type"] == "user":
             command = message["uuid"]

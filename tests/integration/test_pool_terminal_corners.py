@@ -177,7 +177,7 @@ def test_draft_that_somebody_left_makes_it_dirty(bench: TerminalBench) -> None:
     play(scene, bench)
 
 
-def test_session_that_waits_and_is_typed_into_is_ended_and_told(bench: TerminalBench) -> None:
+def test_session_that_waits_and_is_typed_into_is_ended_and_reported(bench: TerminalBench) -> None:
     async def scene(bench: TerminalBench) -> None:
         told: list[str] = []
         async with ready(bench) as (session, look):
@@ -271,7 +271,7 @@ def test_question_to_the_user_is_answered_by_the_caller(bench: TerminalBench) ->
     play(scene, bench)
 
 
-def test_denials_are_in_the_answer_where_nobody_is_asked_and_in_every_conversation(
+def test_denials_are_in_the_answer_where_no_one_is_asked_and_in_every_conversation(
     bench: TerminalBench,
 ) -> None:
     async def scene(bench: TerminalBench) -> None:
@@ -333,7 +333,7 @@ def test_answer_and_its_tokens_may_be_larger_than_a_frame(bench: TerminalBench) 
     play(scene, bench)
 
 
-def test_input_of_a_tool_that_needs_leave_may_be_larger_than_a_frame(bench: TerminalBench) -> None:
+def test_input_of_a_tool_that_needs_permission_may_be_larger_than_a_frame(bench: TerminalBench) -> None:
     async def scene(bench: TerminalBench) -> None:
         call = {"name": "Write", "input": {"file_path": "made", "content": "x" * 1_200_000}}
         asked: list[PermissionRequest] = []

@@ -96,7 +96,7 @@ def test_ec_5_a_long_prompt_arrives_whole(calls: Calls, size: int) -> None:
     assert prompts(calls) == [prompt]
 
 
-def test_ec_6_a_version_that_nobody_can_read_is_unknown(calls: Calls) -> None:
+def test_ec_6_a_version_that_no_one_can_read_is_unknown(calls: Calls) -> None:
     assert re.fullmatch(r"remuda print \S+ \(wrapping claude [\d.]+\)\n", calls("--version").out)
     write_program(calls.binary, "#!/bin/sh\necho something else\n")
     assert calls("-V").out.endswith("(wrapping claude unknown)\n")
@@ -113,7 +113,7 @@ def test_ec_7_a_stop_before_the_prompt_is_no_answer(calls: Calls) -> None:
     calls.assert_nothing_left()
 
 
-def test_ec_8_an_agent_that_prints_nothing_is_told_by_its_own_timeout(calls: Calls) -> None:
+def test_ec_8_an_agent_that_prints_nothing_is_reported_by_its_own_timeout(calls: Calls) -> None:
     write_program(calls.binary, f"#!/bin/sh\n{TAIL}\n")
     for backend in ("terminal", "stream"):
         done = calls("hello", "--first-output-timeout", "1", "--backend", backend, code=124)
@@ -256,7 +256,7 @@ def test_a_pipe_that_says_nothing_is_not_waited_for_longer_than_claude_does(call
     assert "no data on standard input within 3 s" in err
 
 
-def test_standard_input_that_cannot_be_read_is_told_and_left_alone(calls: Calls) -> None:
+def test_standard_input_that_cannot_be_read_is_reported_and_left_alone(calls: Calls) -> None:
     write_only = os.open(calls.home / "log", os.O_WRONLY | os.O_CREAT)
     code, out, err = calls.begin("hello", stdin=write_only).ended()
     os.close(write_only)

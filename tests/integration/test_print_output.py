@@ -50,13 +50,13 @@ def printed_into(calls: Calls, output: int, *words: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("output", FORMATS, ids=" ".join)
 @pytest.mark.parametrize("backend", ["terminal", "stream"])
-def test_a_full_disk_is_told_in_one_line(calls: Calls, backend: str, output: list[str]) -> None:
+def test_a_full_disk_is_reported_in_one_line(calls: Calls, backend: str, output: list[str]) -> None:
     words = ("hello", "--backend", backend, "--output-format", *output)
     assert printed_to(calls, Path("/dev/full"), *words) == (2, FULL)
     calls.assert_nothing_left()
 
 
-def test_an_error_that_cannot_be_printed_is_told_as_that(calls: Calls) -> None:
+def test_an_error_that_cannot_be_printed_is_reported_as_that(calls: Calls) -> None:
     words = ("SLOW 60 x", "--timeout", "1", "--output-format", "json")
     assert printed_to(calls, Path("/dev/full"), *words) == (2, FULL)
     calls.assert_nothing_left()
@@ -70,7 +70,7 @@ def test_a_reader_that_has_gone_ends_the_call_without_a_word(calls: Calls, words
 
 
 @pytest.mark.parametrize("words", [("--backend", "terminal"), ("--backend", "stream"), ("--pool",)])
-def test_a_folder_that_is_gone_is_told(calls: Calls, words: tuple[str, ...]) -> None:
+def test_a_folder_that_is_gone_is_reported(calls: Calls, words: tuple[str, ...]) -> None:
     gone = calls.home / "gone"
     gone.mkdir()
     in_it = ["sh", "-c", 'cd "$0" && rmdir "$0" && exec "$@"', str(gone)]
@@ -78,7 +78,7 @@ def test_a_folder_that_is_gone_is_told(calls: Calls, words: tuple[str, ...]) -> 
     assert said == "remuda print: the current folder no longer exists; change to another folder\n"
 
 
-def test_an_agent_that_dies_at_once_is_told_with_its_last_words(remuda: Commands) -> None:
+def test_an_agent_that_dies_at_once_is_reported_with_its_last_words(remuda: Commands) -> None:
     program = write_program(
         remuda.home / "broken", "#!/bin/sh\necho first\necho no interpreter >&2\nexit 127\n"
     )
@@ -160,7 +160,7 @@ def test_a_full_disk_under_both_outputs_has_the_exit_code_of_a_full_disk(calls: 
 
 
 @pytest.mark.parametrize("words", [["--backend", "stream"], ["--trace", "--backend", "stream"], ["--trace"]])
-def test_a_standard_error_that_nobody_reads_changes_nothing(calls: Calls, words: list[str]) -> None:
+def test_a_standard_error_that_no_one_reads_changes_nothing(calls: Calls, words: list[str]) -> None:
     which = streaming(calls, says="a warning") if "stream" in words else calls
     with no_reader() as stderr, Path("/dev/null").open("wb") as unreadable:  # which is told, too
         done = subprocess.run(
@@ -180,7 +180,7 @@ def test_a_standard_error_that_nobody_reads_changes_nothing(calls: Calls, words:
     calls.assert_nothing_left()
 
 
-def test_an_error_that_nobody_reads_has_its_exit_code(calls: Calls) -> None:
+def test_an_error_that_no_one_reads_has_its_exit_code(calls: Calls) -> None:
     for words, code in ((["--no-such-flag"], 2), ([" "], 4)):
         with no_reader() as stderr:
             done = subprocess.run(

@@ -67,7 +67,7 @@ def test_print_pool_an_error_of_the_agents_is_printed_and_1(remuda: Commands, po
         (["x", "--claude-binary", "/no/such"], 2, "claude_binary"),
     ],
 )
-def test_print_pool_what_cannot_be_is_told(
+def test_print_pool_what_cannot_be_is_reported(
     remuda: Commands, pool: Path, words: list[str], code: int, says: str
 ) -> None:
     done = remuda("print", "--pool", *words, code=code)

@@ -123,7 +123,7 @@ def test_whatever_the_agent_leaves_out_or_adds_the_answer_is_right(
     calls.assert_nothing_left()
 
 
-def test_several_answers_to_one_prompt_the_last_is_told_and_all_are_counted(calls: Calls) -> None:
+def test_several_answers_to_one_prompt_the_last_is_reported_and_all_are_counted(calls: Calls) -> None:
     found = calls.json("hello", env={"MOCK_TURNS": "3"})
     assert found["result"].startswith("REPLY#3")
     assert found["usage"]["input_tokens"] == 36
@@ -228,7 +228,7 @@ def test_a_hang_is_named_the_api_that_is_tried_again(calls: Calls) -> None:
     calls.hangs("err 500", on="the agent is retrying the API, attempt 1 of", env={"MOCK_TIME_SCALE": "100"})
 
 
-def test_a_dialog_that_no_hook_tells_of_is_refused_with_its_text(calls: Calls) -> None:
+def test_a_dialog_that_no_hook_reports_is_refused_with_its_text(calls: Calls) -> None:
     env = {"MOCK_AUTO_MODE_DIALOG": "1"}
     done = calls("RUNBASH touch made", "--permission-mode", "auto", code=2, env=env)
     assert "a one-shot run cannot answer" in done.err
@@ -301,7 +301,7 @@ def test_a_permission_that_is_asked_for_can_be_given_by_who_attaches(calls: Call
     calls.assert_nothing_left()
 
 
-def test_without_a_human_a_permission_is_refused_and_told(calls: Calls) -> None:
+def test_without_a_human_a_permission_is_refused_and_reported(calls: Calls) -> None:
     made = calls.home / "made"
     found = calls.json(f"RUNBASH touch {made}")
     assert found["permission_denials"][0]["tool_name"] == "Bash"
@@ -315,7 +315,7 @@ def test_the_tool_that_asks_a_human_is_there_only_with_one(calls: Calls) -> None
         assert ("--disallowedTools=AskUserQuestion" not in arguments(record)) is has_it
 
 
-def test_a_permission_that_nobody_gives_is_named_when_time_is_up(calls: Calls) -> None:
+def test_a_permission_that_no_one_gives_is_named_when_time_is_up(calls: Calls) -> None:
     said = calls.hangs("--ask", "RUNBASH touch made", on="a dialog is open")
     assert "Do you want to proceed? / ❯ 1. Yes" in said
 

@@ -125,7 +125,7 @@ def test_what_does_not_end_is_killed_and_soon_where_the_call_was_cut_short(
 
 
 @pytest.mark.parametrize("stage", STAGES[1:])
-def test_a_killed_keeper_is_told_and_leaves_nothing(calls: Calls, stage: str) -> None:
+def test_a_killed_keeper_is_reported_and_leaves_nothing(calls: Calls, stage: str) -> None:
     call = begin(calls, stage)
     keeper = call.keeper()
     keeper.signal(signal.SIGKILL)
@@ -137,7 +137,7 @@ def test_a_killed_keeper_is_told_and_leaves_nothing(calls: Calls, stage: str) ->
 
 
 @pytest.mark.parametrize("stage", STAGES[1:])
-def test_a_killed_agent_is_told_and_leaves_nothing(calls: Calls, stage: str) -> None:
+def test_a_killed_agent_is_reported_and_leaves_nothing(calls: Calls, stage: str) -> None:
     call = begin(calls, stage)
     agent = call.agent()
     agent.signal(signal.SIGKILL)
@@ -156,7 +156,7 @@ def test_a_reader_that_is_gone_ends_the_call_and_leaves_nothing(calls: Calls) ->
     calls.assert_nothing_left()
 
 
-def test_what_killed_calls_left_is_told_and_swept(calls: Calls) -> None:
+def test_what_killed_calls_left_is_reported_and_swept(calls: Calls) -> None:
     """Keeper and command both killed: files stay until the next call, a minute later."""
     call = begin(calls, "tool")
     keeper = call.keeper()
@@ -280,7 +280,7 @@ def press_on(call: Call) -> tuple[int, str, str]:
     return call.ended()
 
 
-def test_signals_behind_the_first_neither_break_the_cleanup_nor_the_exit_code(calls: Calls) -> None:
+def test_signals_after_the_first_neither_break_the_cleanup_nor_the_exit_code(calls: Calls) -> None:
     call = calls.begin("--output-format", "json", "THINK 600 x").until("submitted")
     code, out, err = press_on(call)
     assert (code, json.loads(out)["subtype"]) == (130, "interrupted")
@@ -319,7 +319,7 @@ def has_open(pid: int, file: str) -> bool:
 
 
 @pytest.mark.parametrize("backend", ["terminal", "stream"])
-def test_what_the_caller_has_open_is_held_by_nobody_but_the_call(calls: Calls, backend: str) -> None:
+def test_what_the_caller_has_open_is_held_by_no_one_but_the_call(calls: Calls, backend: str) -> None:
     """A lock of flock's would outlive the call for as long as its agent takes to end."""
     if backend == "stream":
         stream_agent(calls)
@@ -374,7 +374,7 @@ def test_an_interrupted_stream_call_leaves_nothing(calls: Calls, number: int) ->
     until(lambda: not any(map(is_alive, pids)), "the end of agent and tool")
 
 
-def test_signals_behind_the_first_do_not_save_an_agent_that_does_not_hear(calls: Calls) -> None:
+def test_signals_after_the_first_do_not_save_an_agent_that_does_not_hear(calls: Calls) -> None:
     stream_agent(calls, "trap '' HUP TERM INT")
     call = calls.begin("--backend", "stream", "--output-format", "json", "hello").until("started")
     pids = stream_pids(calls)
@@ -384,7 +384,7 @@ def test_signals_behind_the_first_do_not_save_an_agent_that_does_not_hear(calls:
     assert "Traceback" not in err
 
 
-def test_a_killed_agent_of_a_stream_call_is_told_and_leaves_nothing(calls: Calls) -> None:
+def test_a_killed_agent_of_a_stream_call_is_reported_and_leaves_nothing(calls: Calls) -> None:
     stream_agent(calls)
     call = calls.begin("--backend", "stream", "hello").until("started")
     tool, agent = stream_pids(calls)

@@ -115,7 +115,7 @@ def next_session(calls: Calls) -> None:
 @pytest.mark.parametrize(
     ("begin", "start_next"), [(begin_call, next_call), (begin_call, next_session), (begin_pool, next_session)]
 )
-def test_a_killed_call_or_pool_and_its_killed_keeper_leave_no_trust_behind_the_next_start(
+def test_a_killed_call_or_pool_and_its_killed_keeper_leave_no_trust_after_the_next_start(
     calls: Calls,
     begin: Callable[[Calls], subprocess.Popen[bytes]],
     start_next: Callable[[Calls], None],

@@ -129,7 +129,7 @@ def test_run_folder_environment_and_model_are_the_calls_own(remuda: Commands, po
         (["-"], 4, "the prompt is empty"),
     ],
 )
-def test_run_error_is_told_in_one_line_and_by_its_code(
+def test_run_error_is_reported_in_one_line_and_by_its_code(
     remuda: Commands, pool: Path, words: list[str], code: int, says: str
 ) -> None:
     assert says in remuda.refused("run", *words, code=code)
@@ -192,7 +192,7 @@ def test_run_a_broken_server_is_an_error_and_never_a_cold_run(remuda: Commands, 
 # ── the others ──
 
 
-def test_pool_status_metrics_and_warm_tell(remuda: Commands, pool: Path) -> None:
+def test_pool_status_metrics_and_warm_report(remuda: Commands, pool: Path) -> None:
     remuda("run", "hello")
     assert remuda("pool", "warm", "2").out == "ready\n"
     assert "2 idle, of 4" in remuda("pool", "status").out

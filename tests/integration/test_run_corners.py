@@ -46,13 +46,13 @@ def printed_to(remuda: Commands, path: str, *words: str) -> tuple[int, list[str]
 
 
 @pytest.mark.parametrize("more", [[], ["--json"], ["--stream"], ["--json", "--stream"]], ids=" ".join)
-def test_a_full_disk_is_told_in_one_line(remuda: Commands, pool: Path, more: list[str]) -> None:
+def test_a_full_disk_is_reported_in_one_line(remuda: Commands, pool: Path, more: list[str]) -> None:
     code, said = printed_to(remuda, "/dev/full", "hello", *more)
     assert (code, said) == (2, ["remuda: cannot write to standard output: No space left on device"])
 
 
 @pytest.mark.parametrize("more", [[], ["--json"]], ids=" ".join)
-def test_a_full_disk_is_told_by_a_cold_run_too(remuda: Commands, more: list[str]) -> None:
+def test_a_full_disk_is_reported_by_a_cold_run_too(remuda: Commands, more: list[str]) -> None:
     code, said = printed_to(remuda, "/dev/full", "hello", *cold(remuda), *more)
     assert code == 2
     assert said[1:] == ["remuda print: cannot write to standard output: No space left on device"]
@@ -92,7 +92,7 @@ def test_standard_input_that_never_ends_is_waited_for_within_the_timeout(
         assert b"remuda: --timeout: standard input" in done.stderr
 
 
-def test_a_folder_that_is_gone_is_told(remuda: Commands, pool: Path) -> None:
+def test_a_folder_that_is_gone_is_reported(remuda: Commands, pool: Path) -> None:
     gone = remuda.home / "gone"
     gone.mkdir()
     in_it = ["sh", "-c", 'cd "$0" && rmdir "$0" && exec "$@"', str(gone)]

@@ -147,7 +147,7 @@ SYS_POLL = "7"
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="NOT TESTED: knows the numbers of x86-64 only")
-def test_scrolling_costs_nothing_while_nobody_turns(remuda: Commands, pane: Pane) -> None:
+def test_scrolling_costs_nothing_while_no_one_turns(remuda: Commands, pane: Pane) -> None:
     started(remuda, pane)
     pane.send(PAGE_UP)
     pane.until(lambda lines: is_at(lines, 181))

@@ -110,7 +110,7 @@ def test_message_waits_while_a_dialog_is_open(corral: Corral) -> None:
     assert corral.runs() == ["KICK fence", "hello"]
 
 
-def test_turn_that_fails_and_a_command_that_is_none_are_told(corral: Corral) -> None:
+def test_turn_that_fails_and_a_command_that_is_none_are_reported(corral: Corral) -> None:
     post = corral.start()
     fell = post.send("STUMBLE over a root")
     assert (step(fell, "ended")["end"], fell.reason) == ("failed", "over a root")
@@ -270,7 +270,7 @@ def test_print_answers_with_the_agent_that_is_named(remuda: Commands, kind: str)
     assert remuda("ask", "--cold", "--agent", kind, "hello").out == "MUSTANG#1 to: hello\n"
 
 
-def test_print_denies_permissions_and_tells_of_a_failed_turn(remuda: Commands, kind: str) -> None:
+def test_print_denies_permissions_and_reports_a_failed_turn(remuda: Commands, kind: str) -> None:
     assert remuda("print", "--agent", kind, "KICK fence").out.startswith("held back: This needs a permission")
     assert "over a root" in remuda("print", "--agent", kind, "STUMBLE over a root", code=1).out
 

@@ -187,7 +187,7 @@ def test_h14_in_flight_before_the_offset_moved_is_live(box: Box, responded: bool
     assert box.drain() == ["alpha", "bravo"]
 
 
-def test_h14_in_flight_behind_the_offset_is_stale(box: Box) -> None:
+def test_h14_in_flight_after_the_offset_is_stale(box: Box) -> None:
     _foreign_flight(box)
     box.path(".inbox-offset").write_text(" 6\n")
     assert box.recover() == "StaleOrphanDeleted"

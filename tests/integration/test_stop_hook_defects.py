@@ -76,7 +76,7 @@ def test_an_editor_that_saves_the_inbox_anew_repeats_nothing(box: Box) -> None:
     assert box.drain() == ["delta"]
 
 
-def test_an_inbox_edited_behind_the_cursor_loses_none_of_the_delayed(box: Box) -> None:
+def test_an_inbox_edited_after_the_cursor_loses_none_of_the_delayed(box: Box) -> None:
     box.put("before\n")
     box.envelope(id="later", prompt="later", not_before=time.time() + 3600)
     box.put("alpha\n")
@@ -122,7 +122,7 @@ def test_two_ticks_at_once_deliver_once(
     assert box.drain() == rest
 
 
-def test_two_hooks_of_one_stop_deliver_once_and_tell_of_no_end(box: Box) -> None:
+def test_two_hooks_of_one_stop_deliver_once_and_report_no_end(box: Box) -> None:
     signal = box.path("signal")
     box.put("alpha\nbravo\n")
     with box.path(".inbox-lock").open("a") as lock:

@@ -61,7 +61,7 @@ def test_idle_interval_is_cut_short_by_a_message(box: Box) -> None:
 # ── a message that is being written ──
 
 
-def test_drain_waits_for_the_end_of_a_line_and_tells_of_no_end(box: Box) -> None:
+def test_drain_waits_for_the_end_of_a_line_and_reports_no_end(box: Box) -> None:
     signal = box.path("signal")
     box.put('"half of a mess')
     waiting = start_while_written(box, "--signal-file", str(signal))
@@ -80,7 +80,7 @@ def test_drain_approves_when_the_line_turns_out_to_be_blank(box: Box) -> None:
     assert box.path("signal").exists()
 
 
-def test_drain_gives_up_a_line_without_end_and_tells_of_no_end_either(box: Box) -> None:
+def test_drain_gives_up_a_line_without_end_and_reports_no_end_either(box: Box) -> None:
     box.put("still being writ")
     script = (
         "import os, sys, time; from remuda.inbox import stop_hook; stop_hook.TORN_LIMIT = 0.05\n"

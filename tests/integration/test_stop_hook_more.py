@@ -178,7 +178,7 @@ def test_background_tasks_are_no_end(box: Box) -> None:
     assert box.tick(payload={"session_id": "s", "background_tasks": []}) == "bravo"
 
 
-def test_an_agent_that_goes_on_by_itself_is_not_told_of_as_ended(box: Box) -> None:
+def test_an_agent_that_goes_on_by_itself_is_not_reported_as_ended(box: Box) -> None:
     signal = box.path("signal")
     box.put("alpha\n")
     assert box.tick(payload={"session_id": "s"}) == "alpha"

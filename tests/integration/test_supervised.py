@@ -108,13 +108,13 @@ class Supervised:
         ("echo err >&2; exit 2", "exit:2 -- stderr: err"),
     ],
 )
-def test_end_of_the_program_is_told_as_it_was(script: str, detail: str) -> None:
+def test_end_of_the_program_is_reported_as_it_was(script: str, detail: str) -> None:
     held = Supervised(script)
     held.run()
     assert held.detail == detail
 
 
-def test_program_that_cannot_be_run_is_told() -> None:
+def test_program_that_cannot_be_run_is_reported() -> None:
     async def steps() -> str:
         ended = asyncio.Event()
         held = SupervisedProcess(lambda _: None, ended.set)
@@ -353,7 +353,7 @@ def test_end_of_a_forked_program_is_seen_where_its_caller_ignores_the_ends_of_ch
     assert caller.run() == ["out\n", "", 0]  # the kernel has dropped the supervisor's exit code
 
 
-def test_forked_program_that_cannot_be_run_is_told(tmp_path: Path) -> None:
+def test_forked_program_that_cannot_be_run_is_reported(tmp_path: Path) -> None:
     message = "/no/such/program: No such file or directory\n"
     assert Caller("/no/such/program", cwd=tmp_path).run() == ["", message, 127]
 

@@ -134,7 +134,7 @@ def fake_tmux(folder: Path, script: str) -> str:
     return f"{folder}:{os.environ['PATH']}"
 
 
-def test_installed_version_is_told_and_an_old_one_refused(
+def test_installed_version_is_reported_and_an_old_one_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert installed_version()[0].isdigit()

@@ -202,7 +202,7 @@ def test_jump_without_a_pane_means_the_person_who_was_active_last(work: Work) ->
     assert work.jump(work.next).client == second.name
 
 
-def test_jump_with_nobody_attached_is_an_error(tmux: TmuxBench, home: Path) -> None:
+def test_jump_with_no_one_attached_is_an_error(tmux: TmuxBench, home: Path) -> None:
     tmux.start("work", "other")
     with pytest.raises(NoTmuxClient):
         jump(tmux.tmux, tmux.pane("work").id, home)

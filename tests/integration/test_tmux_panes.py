@@ -213,7 +213,7 @@ def test_paste_into_a_pane_that_goes_meanwhile_leaves_no_buffer(tmux: TmuxBench)
     assert tmux.run("list-buffers") == ""
 
 
-def test_paste_into_a_pane_that_is_gone_or_dead_is_an_error_and_hurts_nobody(tmux: TmuxBench) -> None:
+def test_paste_into_a_pane_that_is_gone_or_dead_is_an_error_and_hurts_no_one(tmux: TmuxBench) -> None:
     tmux.start("work", "other")
     tmux.run("set-option", "-g", "remain-on-exit", "on")
     dead = tmux.pane("work")

@@ -27,7 +27,7 @@ def elsewhere(remuda: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
     remuda.env["PYTHONPATH"] = ELSEWHERE
 
 
-def test_whoever_is_started_finds_nothing_of_linux(remuda: Commands) -> None:
+def test_started_processes_find_nothing_of_linux(remuda: Commands) -> None:
     look = "import os, sys; print(sys.platform, hasattr(os, 'pidfd_open'), os.path.exists('/proc/self'))"
     done = subprocess.run([sys.executable, "-c", look], env=remuda.env, capture_output=True, check=True)
     assert done.stdout.split() == [b"darwin", b"False", b"False"]

@@ -23,7 +23,7 @@ from support.tmux_attention import TmuxBench
 pytestmark = pytest.mark.real
 
 SOURCES = tuple(
-    f"remuda.boss.evidence.{name}" for name in ("kept:Kept", "spool:Spool", "reconcile:Reconcile")
+    f"remuda.boss.evidence.{name}" for name in ("kept:KeptSessions", "spool:Spool", "reconcile:Reconcile")
 )
 
 

@@ -17,7 +17,7 @@ from support.watcher import Watcher
 pytestmark = pytest.mark.real
 
 SOURCES = (
-    "remuda.boss.evidence.kept:Kept",
+    "remuda.boss.evidence.kept:KeptSessions",
     "remuda.boss.evidence.usage:Usage",
     "remuda.boss.evidence.messages:Messages",
 )

@@ -26,7 +26,7 @@ HOURS = 2 * 3600
 
 @pytest.fixture
 def boss(home: Path) -> Iterator[RunningBoss]:
-    one = RunningBoss(home, ("remuda.boss.evidence.kept:Kept",))
+    one = RunningBoss(home, ("remuda.boss.evidence.kept:KeptSessions",))
     one.start()
     yield one
     one.close()

@@ -22,7 +22,7 @@ from support.real_sessions import keep, tool
 pytestmark = pytest.mark.real
 
 SOURCES = (
-    "remuda.boss.evidence.kept:Kept",
+    "remuda.boss.evidence.kept:KeptSessions",
     "remuda.boss.evidence.usage:Usage",
     "remuda.boss.evidence.spending:Spending",
 )

@@ -25,7 +25,7 @@ from support.real_sessions import keep
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
-KEPT = "remuda.boss.evidence.kept:Kept"
+KEPT = "remuda.boss.evidence.kept:KeptSessions"
 USED = ("start", "wait", "queue", "kill")
 ORDER = "ORCHESTRATE two agents"
 _MADE = re.compile(r'"session": ?"(c\.\w+)".*?"message": ?"(m[0-9a-f]+-[0-9a-f]+)"')

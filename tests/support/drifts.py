@@ -130,9 +130,12 @@ DRIFTS = {
     "no drift": Drift(()),
     "filter alone": Drift((), _printing(("☠", "☠"))),
     "no hooks": Drift(("the agent's hooks do not arrive",), _settings(_STRIP), hooked=False),
-    "Stop renamed": Drift(("the Stop hook did not arrive",), _settings(_RENAME.format(event="Stop"))),
+    "Stop renamed": Drift(
+        ("the hook that reports the end did not arrive",), _settings(_RENAME.format(event="Stop"))
+    ),
     "UserPromptSubmit renamed": Drift(
-        ("the UserPromptSubmit hook did not arrive",), _settings(_RENAME.format(event="UserPromptSubmit"))
+        ("the hook that reports a prompt did not arrive",),
+        _settings(_RENAME.format(event="UserPromptSubmit")),
     ),
     "http hooks unknown": Drift(
         ("settings that Remuda",), _settings(_UNKNOWN_TYPE), typed=False, hooked=False

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
+from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path, PurePath
 
+from remuda.agents import agent_names, find_self_test
 from remuda.cli.command_list import COMMANDS
 
 ROOT = Path(__file__).parents[2]
@@ -71,3 +74,50 @@ def test_no_room_may_import_the_folder_of_an_agent() -> None:
     assert {f"remuda.{room}" for room in rooms - {"__init__", "agents"}} == set(contract["source_modules"])
     agents = {path.parent.name for path in SOURCE.glob("agents/*/__init__.py")} | {"plain"}
     assert {f"remuda.agents.{name}" for name in agents} == set(contract["forbidden_modules"])
+
+
+# ── what is true of one agent is in its folder, also what no import shows ──
+
+_OF_ONE_AGENT = re.compile(
+    r"\b(CLAUDE|ANTHROPIC|CODEX|OPENAI|COPILOT|OPENCODE)_[A-Z]|\.(claude|codex|copilot|opencode)\b|hook_event_name"
+)
+_MAY_NAME_AN_AGENT = {
+    "__init__.py": "the names of our own classes",
+    "boss/evidence/kept.py": "reads raw hooks of a keeper of 0.1",
+    "boss/evidence/kept_events.py": "requests raw hooks from a keeper of 0.1",
+    "boss/hook.py": "runs alone, for all agents",
+    "inbox/stop_hook.py": "runs alone, as a Stop hook of Claude Code",
+    "keeper/emit.py": "runs alone, also in sessions of a keeper of 0.1",
+    "oneshot/keeper_probe.py": "a name that observers of all agents use",
+}
+
+
+def test_agents_details_stand_in_no_string_of_another_room() -> None:
+    hooks = {hook for name in agent_names() if (plan := find_self_test(name)) for hook in plan.hooks}
+    words = "|".join(name for name in hooks if len(re.findall("[A-Z]", name)) > 1)
+    naming = re.compile(rf"{_OF_ONE_AGENT.pattern}|\b({words})\b")
+    found = {
+        str(path.relative_to(SOURCE))
+        for path in SOURCE.rglob("*.py")
+        if path.relative_to(SOURCE).parts[0] not in ("agents", "testing")
+        for text in _strings(ast.parse(path.read_text()))
+        if naming.search(text) or text in hooks
+    }
+    assert sorted(found) == sorted(_MAY_NAME_AN_AGENT)
+
+
+def _strings(tree: ast.AST) -> Iterator[str]:
+    """Yield all literals but docstrings, which may give examples."""
+    prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and id(node) not in prose:
+            if isinstance(node.value, bytes):
+                yield node.value.decode("latin-1")
+            elif isinstance(node.value, str):
+                yield node.value
+
+
+def test_each_folder_of_unit_tests_has_its_counterpart_in_the_source() -> None:
+    unit = ROOT / "tests" / "unit"
+    folders = {path.parent.relative_to(unit) for path in unit.rglob("test_*.py")}
+    assert [str(folder) for folder in sorted(folders) if not (SOURCE / folder).is_dir()] == []

@@ -126,7 +126,7 @@ def test_wire_byte_of_an_argument_that_is_not_utf8_comes_out_as_it_went_in() -> 
     assert parse_json(frame[frame.index(b"{") :]) == document
 
 
-def test_pretrust_keeps_half_a_surrogate_pair_that_stands_in_the_users_file(tmp_path: Path) -> None:
+def test_pretrust_keeps_half_a_surrogate_pair_of_the_users_file(tmp_path: Path) -> None:
     path = tmp_path / ".claude.json"
     path.write_text('{"tip": "half \\ud83d"}')
     assert pretrust({"HOME": str(tmp_path)}, "/project", print)

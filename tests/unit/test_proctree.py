@@ -55,14 +55,14 @@ def test_descendants_and_is_alive_a_zombie_counts_as_dead() -> None:
     child.wait()
 
 
-def test_is_alive_self_and_nobody() -> None:
+def test_is_alive_self_and_no_process() -> None:
     assert is_alive(os.getpid())
     assert not is_alive(2147483647)
     assert not is_alive(0)
     assert not is_alive(-1)
 
 
-def test_start_ticks_same_process_is_the_same_and_nobody_none() -> None:
+def test_start_ticks_same_process_is_the_same_and_none_without_one() -> None:
     assert start_ticks(os.getpid()) == start_ticks(os.getpid())
     assert start_ticks(2147483647) is None
 
@@ -78,7 +78,7 @@ def test_start_ticks_name_with_parentheses_and_spaces_is_read_past(way: str) -> 
     child.communicate()
 
 
-def test_descendants_whoever_is_asked_is_not_one_of_them() -> None:
+def test_descendants_do_not_include_the_process_itself() -> None:
     assert descendants(os.getpid(), surely=True) == []
 
 

@@ -203,7 +203,7 @@ class ToolFinished:
 
 
 @frozen
-class ToolResult:
+class ToolOutput:
     id: str
     tool: str
     content: Any
@@ -213,7 +213,7 @@ class ToolResult:
 class ToolsFinished:
     """All calls of one message are done; `results` is what the model gets for them."""
 
-    results: tuple[ToolResult, ...]
+    results: tuple[ToolOutput, ...]
 
 
 @frozen

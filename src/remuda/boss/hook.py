@@ -33,6 +33,8 @@ MAX_BYTES = 15 << 20
 GONE_PATIENCE = 60.0
 """How long a request is kept for the next boss."""
 _RETRY_PAUSE = 0.25
+# Of all agents that run this file: it imports nothing, so it cannot ask their folders. The one with `--agent`
+# is the parent of this process, and needs none.
 _VARIABLES = (b"TMUX", b"TMUX_PANE", b"CLAUDE_PID", b"CLAUDE_CODE_ENTRYPOINT", b"CLAUDE_JOB_DIR")
 
 
@@ -296,6 +298,7 @@ def main() -> None:
     at = time.time_ns()
     event_id = f"h{at}-{posix.getpid()}"
     # A program that reads the answer shows no dialog: it would wait for us, and it knows what it wants.
+    # Only Claude Code runs this file with --wait (agents/claude/setup/boss_hooks.py).
     if posix.environ.get(b"CLAUDE_CODE_ENTRYPOINT", b"").startswith(b"sdk"):
         wait = None
     try:

@@ -34,7 +34,7 @@ class EventSource(Protocol):
 
 SOURCES: tuple[str, ...] = (
     "remuda.boss.evidence.spool:Spool",
-    "remuda.boss.evidence.kept:Kept",
+    "remuda.boss.evidence.kept:KeptSessions",
     "remuda.boss.evidence.reconcile:Reconcile",
     "remuda.boss.evidence.detector:Detector",
     "remuda.boss.evidence.silence:Silence",

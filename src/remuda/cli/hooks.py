@@ -80,11 +80,11 @@ def command(ctx: click.Context) -> None:
 
 def _where_options(function: F) -> F:
     for option in (
+        click.option("--local", is_flag=True, help="Use your own settings for this folder only.  [default]"),
         click.option(
-            "--local", is_flag=True, help="Use .claude/settings.local.json of this folder.  [default]"
-        ),
-        click.option(
-            "--project", is_flag=True, help="Use .claude/settings.json of this folder, which is committed."
+            "--project",
+            is_flag=True,
+            help="Use the settings of this folder for everyone, which are committed.",
         ),
         click.option("--user", is_flag=True, help="Use your own settings, for every session you start."),
         click.option(
@@ -165,7 +165,7 @@ def _inbox_path(inbox: Path) -> Path:
 )
 @click.option("--signal-file", type=click.Path(path_type=Path), metavar="FILE",
               help="Touch FILE when the agent may stop, for 'launch --exit-signal'.")  # fmt: skip
-@click.option("--keep-cap", is_flag=True, help="Keep Claude Code's cap on blocked stops.")
+@click.option("--keep-cap", is_flag=True, help="Keep the agent's cap on blocked stops.")
 @_where_options
 @agreement_options
 def install(
@@ -215,7 +215,7 @@ def install(
         echo(f"{'updated' if replaced else 'installed'} in {place}: {added.command}")
         if added.lifted_cap:
             remember_cap(settings, lifted=True)
-            echo(f"also set {added.lifted_cap}=0 there, so that Claude Code does not drop the ninth message")
+            echo(f"also set {added.lifted_cap}=0 there, so that the agent drops no message")
     _print_other_inboxes(str(target))
 
 

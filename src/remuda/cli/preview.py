@@ -59,10 +59,10 @@ def command(target: str | None, follow: bool, history: int, styled: bool | None,
         print_screen(look(), coloured=coloured)
 
 
-Look = Callable[[], list[str]]
+ReadScreen = Callable[[], list[str]]
 
 
-def _find(target: str | None, styled: bool, history: int) -> tuple[dict[str, Any], Look]:
+def _find(target: str | None, styled: bool, history: int) -> tuple[dict[str, Any], ReadScreen]:
     guide = make_guide()
     if target is not None and target.startswith("%"):
         tmux, pane = guide.tmux(guide.here), check_pane(target)
@@ -100,7 +100,7 @@ def _screen(name: str, styled: bool) -> list[str]:
     return lines
 
 
-def _follow(look: Look, coloured: bool) -> None:
+def _follow(look: ReadScreen, coloured: bool) -> None:
     """Show it until Ctrl-C, or until it is gone."""
     before: list[str] | None = None
     try:

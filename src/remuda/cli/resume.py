@@ -13,7 +13,7 @@ from remuda.errors import InvalidOptions, RemudaError, SessionNotFound
 from remuda.keeper.claim import already_running, read_holder
 from remuda.keeper.hidden import living_names
 from remuda.keeper.record import SessionRecord
-from remuda.keeper.resume import Outcome, Restarter, Resumed, TriesFile, bring_back, unwanted_ended
+from remuda.keeper.resume import Restarter, Resumed, ResumeOutcome, TriesFile, bring_back, unwanted_ended
 from remuda.paths import SessionPaths
 
 from .common import complete_session, find_folder, folder_option, json_option, pick_session
@@ -57,12 +57,12 @@ def command(names: tuple[str, ...], everyone: bool, folder: Path | None, as_json
         try:
             document["name"] = picked = pick_session(name, where)
             _resume_one(SessionPaths.of(picked, where), config)
-            document |= {"outcome": Outcome.RESUMED, "error": None}
+            document |= {"outcome": ResumeOutcome.RESUMED, "error": None}
             if not as_json:
                 echo(f"resumed {picked}; attach with: remuda attach {picked}")
         except RemudaError as error:
             code = code or error.exit_code
-            document |= {"outcome": Outcome.FAILED, "error": str(error)}
+            document |= {"outcome": ResumeOutcome.FAILED, "error": str(error)}
             if not as_json:
                 complain(str(error), error=True)
         documents.append(document)

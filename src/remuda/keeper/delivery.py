@@ -17,7 +17,7 @@ from remuda.errors import InvalidOptions
 from remuda.jsonl_tail import MAX_LINE_BYTES
 from remuda.turns.driver import Driver
 from remuda.turns.message_policy import Rules
-from remuda.turns.turn_terminal import Caller, Waker
+from remuda.turns.turn_terminal import SessionChannel, Waker
 from remuda.untrusted import one_line, parse_json
 
 from .health import Health
@@ -44,7 +44,7 @@ class Delivery:
         *,
         hooks_expected: bool = True,
         settings: Collection[Path] = (),
-        caller: Caller | None = None,
+        caller: SessionChannel | None = None,
         waker: Waker | None = None,
     ) -> None:
         prompts, inbox = mailbox.prompts, mailbox.folder

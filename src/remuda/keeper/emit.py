@@ -50,6 +50,8 @@ def _answered(sock: socket) -> None:
 def main() -> None:
     folder, name = os.path.split(sys.argv[1])
     payload = _read_all(0)
+    # Agents were started with this command, also by a keeper of 0.1. So it has no other arguments, and the
+    # request has these names. `HookChannel.read_emitted` reads it; an agent without the variable sends 0.
     pid = _number(os.environ.get("CLAUDE_PID", ""))
     request = b'{"id":1,"op":"hook","args":{"payload":' + payload + b',"claude_pid":' + pid + b"}}"
     sock = socket(AF_UNIX, SOCK_STREAM)

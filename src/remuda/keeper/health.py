@@ -47,10 +47,10 @@ _NO_HOOKS = (
     "and a message is confirmed by the transcript"
 )
 _NO_SUBMIT = (
-    "the UserPromptSubmit hook did not arrive in the last turn: a message is confirmed by the transcript"
+    "the hook that reports a prompt did not arrive in the last turn: a message is confirmed by the transcript"
 )
 _NO_STOP = (
-    "the Stop hook did not arrive in the last turn: the end of a turn is read from the transcript, "
+    "the hook that reports the end did not arrive in the last turn: that is read from the transcript, "
     "some seconds later"
 )
 _NO_COMPOSER = (
@@ -85,7 +85,7 @@ _NOTHING = (
 
 
 @dataclass(slots=True)
-class _Turn:
+class _TurnSources:
     """Which sources reported the turn that runs, or ran last."""
 
     submitted: bool = False
@@ -122,7 +122,7 @@ class Health:
         self._prompts = prompts
         self._hooks_expected = hooks_expected
         self._settings = ["".join(str(path).split()) for path in settings]
-        self._turn = _Turn()
+        self._turn = _TurnSources()
         self._found: dict[str, str] = {}
         self._absent_since: float | None = None
         self._dissent_since: float | None = None
@@ -172,7 +172,7 @@ class Health:
         known = self._turn.prompt_id
         if again or (known is not None and prompt_id is not None and known != prompt_id):
             self._judge_turn()
-            self._turn = _Turn()
+            self._turn = _TurnSources()
         self._turn.prompt_id = prompt_id or self._turn.prompt_id
 
     # ── what follows from it ──
@@ -227,7 +227,7 @@ class Health:
         self._judge_registry()
         if evidence.verdict.state in RESTING and self._turn.began:
             self._judge_turn()
-            self._turn = _Turn()
+            self._turn = _TurnSources()
         self._judge_composer(now, says_idle)
 
     def _judge_state(self) -> None:
@@ -264,7 +264,7 @@ class Health:
         self._set("submit", _NO_SUBMIT, missing=turn.recorded and not turn.submitted)
         self._set("stop", _NO_STOP, missing=not turn.stopped and not turn.interrupted)
 
-    def _judge_transcript(self, turn: _Turn) -> None:
+    def _judge_transcript(self, turn: _TurnSources) -> None:
         if turn.recorded or turn.answered or not (turn.stopped or (turn.worked and not self.hooked)):
             return
         path = self._observation.transcript_path or self._reported_transcript()

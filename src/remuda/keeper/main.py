@@ -42,12 +42,12 @@ from .operations import (
     make_sleep_operations,
     make_turn_operations,
 )
-from .owner import LentTrust, News, OwnerWatch
+from .owner import LentTrust, OwnerNotifier, OwnerWatch
 from .prepare import Prepared
 from .process import StartReport
 from .record import SessionRecord, remove_traces
 from .restart import SETTLED_AFTER, STARTER_GAVE_UP
-from .server import Operation, Server
+from .server import Operation, SessionServer
 from .session import Session
 from .sleep import SleepLook
 from .sleeper import Sleeper
@@ -89,13 +89,13 @@ class Keeper:
         self._delivery: Delivery | None = None
         self._cleanliness: Cleanliness | None = None
         self._asks: Asks | None = None
-        self._news: News | None = None
+        self._news: OwnerNotifier | None = None
         self._link: CallLink | None = None
         self._resumption: Resumption | None = None
         self._sleeper: Sleeper | None = None
         self._why_never = "it takes no messages"
         """Why this session cannot sleep, if it cannot."""
-        self._server: Server | None = None
+        self._server: SessionServer | None = None
         self._was_woken = False
         self._is_program = False
         """Whether the agent is the program that was started, and not a child of a wrapper."""
@@ -126,7 +126,7 @@ class Keeper:
 
     # ── start ──
 
-    async def open(self) -> tuple[Session, Server]:
+    async def open(self) -> tuple[Session, SessionServer]:
         try:
             session = self._session()
         except BaseException:
@@ -143,7 +143,7 @@ class Keeper:
             await session.child.end(0.0)  # no client could ever find it
             raise
 
-    def _introduce(self, session: Session) -> Server:
+    def _introduce(self, session: Session) -> SessionServer:
         """Connect a running program to its observer, and make it known on disk and on the socket."""
         self._session_kept = session
         session.on_kill = self._note_kill
@@ -156,7 +156,7 @@ class Keeper:
         operations = make_operations(
             self._degraded_now, self._delivery_status, self._on_emitted, self._more_operations()
         )
-        self._server = Server(session, self._claim.listen(), operations)
+        self._server = SessionServer(session, self._claim.listen(), operations)
         return self._server
 
     def _observe(self, session: Session) -> None:
@@ -400,7 +400,7 @@ class Keeper:
         if session is None:
             return
         if payload is not None:
-            session.tell_hook(payload, at)
+            session.tell_hook(report.name, payload, at)
         if self._was_woken and any(isinstance(event, ConversationStarted) for event in report.events):
             report = replaced(report, events=())  # to a boss, the conversation went on
         if session.has_event_listeners and not asked:
@@ -462,7 +462,7 @@ class Keeper:
         except OSError as error:
             log.error("cannot save the session's record: %s", error)
 
-    def _put_files_back(self, server: Server) -> None:
+    def _put_files_back(self, server: SessionServer) -> None:
         """Restore the session's files: they were removed, and a client looks for them."""
         try:
             listener = self._claim.restore()
@@ -483,7 +483,7 @@ class Keeper:
         def last_shown() -> str | None:
             return observation.progress.last_shown if observation is not None else None
 
-        self._news = news = News(fd, last_shown)
+        self._news = news = OwnerNotifier(fd, last_shown)
         session.add_listener(news)
         if observation is not None:
             observation.report_listeners.append(lambda _report: news())
@@ -600,7 +600,9 @@ class Keeper:
         except OSError as error:
             log.error("cannot remove the session's files: %s", error)
 
-    async def close(self, session: Session, server: Server, code: int, owner: OwnerWatch | None) -> None:
+    async def close(
+        self, session: Session, server: SessionServer, code: int, owner: OwnerWatch | None
+    ) -> None:
         log.info("%s, exit code %d", session.end_reason, code)
         if session.history_file is not None:
             session.history_file.close()

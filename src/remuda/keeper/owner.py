@@ -74,7 +74,7 @@ class OwnerWatch:
 _LINE_BYTES = min(4096, select.PIPE_BUF)
 
 
-class News:
+class OwnerNotifier:
     """Call it on each change, with the event that watching clients get.
 
     `last_shown` returns the exact last text of the agent, once it is complete.

@@ -43,7 +43,7 @@ _COMING_UP_LIMIT = 20.0
 _MOST_BYTES = 4 << 20
 
 
-class Outcome(StrEnum):
+class ResumeOutcome(StrEnum):
     RESUMED = "resumed"
     RUNNING = "running"
     """Another process was faster."""
@@ -54,7 +54,7 @@ class Outcome(StrEnum):
 
 class Resumed(NamedTuple):
     record: SessionRecord
-    outcome: Outcome
+    outcome: ResumeOutcome
     error: RemudaError | None = None
 
 
@@ -216,7 +216,9 @@ class Restarter:
             done = [one for one in pool.map(start, due) if one is not None]
         # One that failed gets its next try after a pause; so may one that runs now.
         soon = (
-            [self._clock() + self._rule.pause] if any(one.outcome is Outcome.FAILED for one in done) else []
+            [self._clock() + self._rule.pause]
+            if any(one.outcome is ResumeOutcome.FAILED for one in done)
+            else []
         )
         return Round(done, left, min([*later, *soon], default=None))
 
@@ -247,17 +249,19 @@ class Restarter:
             self._tries.set(record.name, attempt)
             log.info("bringing back '%s', try %d of %d", record.name, attempt.count, self._rule.tries)
             if self._bring_back(record, paths):
-                return Resumed(record, Outcome.RESUMED)
+                return Resumed(record, ResumeOutcome.RESUMED)
             hint = f"'remuda logs {record.name}' prints its output"
-            return Resumed(record, Outcome.FAILED, SessionDead("it ended before it was ready", hint=hint))
+            return Resumed(
+                record, ResumeOutcome.FAILED, SessionDead("it ended before it was ready", hint=hint)
+            )
         except RemudaError as error:
             if isinstance(error, SessionExists) and read_holder(paths) is not None:
-                return Resumed(record, Outcome.RUNNING)
+                return Resumed(record, ResumeOutcome.RUNNING)
             if isinstance(error, SessionDead):
-                return Resumed(record, Outcome.UNWANTED)
+                return Resumed(record, ResumeOutcome.UNWANTED)
             log.warning("cannot bring back '%s': %s", record.name, error)
             self._note_error(record.name, attempt, error)
-            return Resumed(record, Outcome.FAILED, error)
+            return Resumed(record, ResumeOutcome.FAILED, error)
 
     def _bring_back(self, record: SessionRecord, paths: SessionPaths) -> bool:
         """Do as `bring_back`. An agent that outlived its keeper is ended first: it has lost its terminal."""

@@ -43,7 +43,7 @@ _BEFORE_SLEEP = ("remuda 0.1.", "remuda 0.2.")
 Operation = Callable[["Peer", dict[str, Any]], dict[str, Any]]
 
 
-class Server:
+class SessionServer:
     """All connections of one session."""
 
     def __init__(self, session: Session, listener: socket.socket, operations: dict[str, Operation]) -> None:
@@ -127,7 +127,7 @@ class Server:
 class Peer:
     """One connection."""
 
-    def __init__(self, server: Server, sock: socket.socket, client_id: int) -> None:
+    def __init__(self, server: SessionServer, sock: socket.socket, client_id: int) -> None:
         self.server = server
         self.session = server.session
         self.client_id = client_id

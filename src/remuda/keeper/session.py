@@ -340,13 +340,16 @@ class Session:
         for listener in list(self._event_listeners):
             listener(shortened)
 
-    def tell_hook(self, payload: Mapping[str, Any], at: float) -> None:
-        """Report a raw hook to a boss of 0.1, which parses hooks itself."""
-        name = payload.get("hook_event_name")
+    def tell_hook(self, name: str, payload: Mapping[str, Any], at: float) -> None:
+        """Report a raw hook to a boss of 0.1, which parses hooks itself, and to a self-test."""
         for listener, wanted in list(self._hook_listeners.items()):
             if name in wanted.names:
                 wanted_fields = {key: value for key, value in payload.items() if key not in wanted.without}
-                listener(self.large_events.shorten({"event": "hook", "at": at, "payload": wanted_fields}))
+                listener(
+                    self.large_events.shorten(
+                        {"event": "hook", "name": name, "at": at, "payload": wanted_fields}
+                    )
+                )
 
     def history(self) -> bytes:
         """Return the raw ring, for a client that knows nothing else."""

@@ -37,7 +37,7 @@ class Phase(StrEnum):
     WAKING = "waking"
 
 
-class Program(Protocol):
+class KeptProgram(Protocol):
     """What the sleeper needs of the keeper: the program and what watches it."""
 
     def sleep_look(self) -> SleepLook:
@@ -59,7 +59,7 @@ class Program(Protocol):
 class Sleeper:
     """Implements `turns.turn_terminal.Waker`. `after` 0: it sleeps only on request."""
 
-    def __init__(self, session: Session, program: Program, after: float, *, takes_argument: bool) -> None:
+    def __init__(self, session: Session, program: KeptProgram, after: float, *, takes_argument: bool) -> None:
         self._session = session
         self._program = program
         self._after = after

@@ -11,14 +11,13 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import Any
 
 from remuda.digest import sha256
 from remuda.durable import open_regular
 from remuda.errors import NotSafe
-from remuda.lockfile import try_lock
+from remuda.lockfile import lock, try_lock
 from remuda.paths import home, private_folder
 from remuda.untrusted import BadJson, dump_json, parse_object
 
@@ -112,7 +111,7 @@ def count_message(root: str, most: int) -> int:
     is_new = not path.exists()
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        flock(fd, LOCK_EX)
+        lock(fd)
         used = os.fstat(fd).st_size
         if used < most:
             os.write(fd, b".")

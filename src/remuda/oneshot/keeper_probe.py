@@ -199,6 +199,7 @@ def question_for_person(document: Document, lines: Lines, dialogs: Dialogs) -> s
     if dialogs.asks_for_trust(lines):
         return None
     event, _, tool = str(document.get("detail") or "").partition(" ")
+    # Observers give this name to a permission request of every agent.
     what = tool if event == "PermissionRequest" and tool else dialogs.shown(lines)
     kind = "permission" if document.get("state") == "waiting_permission" else "an answer"
     return f"waiting for {kind}: {what}" if what else f"waiting for {kind}"

@@ -229,7 +229,7 @@ class Trial:
             while True:
                 for event in client.receive(None):
                     if isinstance(event, wire.EventReceived) and event.document.get("event") == "hook":
-                        self._hooks.add(str(event.document["payload"].get("hook_event_name")))
+                        self._hooks.add(str(event.document.get("name")))
 
     def _press(self, keys: bytes) -> None:
         self._client.send(ClientConnection.input(keys))

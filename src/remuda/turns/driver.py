@@ -37,15 +37,15 @@ from remuda.inbox.stop_hook import UNWANTED, InboxError
 from remuda.tasks import TaskSet
 
 from .account import Account
-from .approach import Approach
 from .argument import lease_argument
 from .following import InFlight
 from .holds import Holds
 from .interruption import AGAIN_INTERVAL, Interruption
 from .message_policy import MessageAction, MessageDecision, Rules, decide, decide_once, decide_unwanted
+from .preparation import Preparation
 from .readiness import Readiness, Step
 from .turn import End, Fact, Outcome, Turn, stop_document
-from .turn_terminal import Caller, TurnTerminal, Waker
+from .turn_terminal import SessionChannel, TurnTerminal, Waker
 
 log = logging.getLogger("remuda.turns")
 
@@ -70,7 +70,7 @@ class Driver:
         consumer: Consumer,
         account: Account,
         rules: Rules,
-        caller: Caller | None = None,
+        caller: SessionChannel | None = None,
         holds: Holds | None = None,
         waker: Waker | None = None,
     ) -> None:
@@ -92,7 +92,7 @@ class Driver:
         self._waking = False
         """Whether no agent runs that could get the message in flight."""
         assert (self._paste is None) is (caller is not None)
-        self._approach = Approach(terminal, prompts, account, rules, self._wait, caller, holds)
+        self._preparation = Preparation(terminal, prompts, account, rules, self._wait, caller, holds)
         self._unheard: list[AgentEvent] | None = None
         """Events that came while a call waited for its answer: only the answer says which turn is ours."""
         self._known_turns: deque[str] = deque(maxlen=_KNOWN_TURNS)
@@ -131,7 +131,7 @@ class Driver:
 
     def alive(self) -> None:
         """Extend the lease of the message in flight: the agent has reported something."""
-        self._approach.begun = True
+        self._preparation.begun = True
         if self._in_flight is not None:
             self._in_flight.alive()
 
@@ -243,7 +243,7 @@ class Driver:
         """Return why a message would have to wait now; None if it would not."""
         if self._in_flight is not None:
             return "a message is in flight"
-        found = self._approach.readiness()
+        found = self._preparation.readiness()
         return None if found.step is Step.TYPE else found.reason
 
     @property
@@ -257,7 +257,7 @@ class Driver:
 
     def restarted(self) -> None:
         """Note that the agent runs in a new process, which has seen nothing yet."""
-        self._approach.restarted()
+        self._preparation.restarted()
         self._running, self._limited = frozenset(), False
         self._changed.set()
 
@@ -340,10 +340,10 @@ class Driver:
     # ── a message ──
 
     async def _next(self) -> None:
-        if await self._approach.trusted():
+        if await self._preparation.trusted():
             return
         # If the session is ready, lease without looking ahead: the sender may be waiting for the answer.
-        if self._ahead is None and self._approach.readiness().step is Step.TYPE and await self._lease():
+        if self._ahead is None and self._preparation.readiness().step is Step.TYPE and await self._lease():
             return
         ahead = await self._look_ahead()
         if not ahead.ready:
@@ -351,7 +351,7 @@ class Driver:
             due = None if ahead.next_due is None else max(0.05, ahead.next_due - time.time())
             await self._wait(due if due is None else min(due, _CLOCK_INTERVAL))
             return
-        ready = self._approach.readiness()
+        ready = self._preparation.readiness()
         if ready.step is not Step.TYPE:
             await self._make_ready(ready)
             return
@@ -392,12 +392,12 @@ class Driver:
         if ready.step is Step.WAKE and self._waker is not None:
             await self._wake(self._waker)
             return
-        if not self._approach.begun and self._approach.trust_choice() is not None:
+        if not self._preparation.begun and self._preparation.trust_choice() is not None:
             self.held = (
                 "the agent asks whether this folder is trusted: attach and answer, or start with --trust"
             )
         if ready.step is Step.STASH and self._paste is not None:
-            if not await self._approach.stash(self._paste.stash):
+            if not await self._preparation.stash(self._paste.stash):
                 self.held = "a draft in the composer could not be stashed"
                 await self._wait(_BUSY_INTERVAL)
             return
@@ -457,7 +457,7 @@ class Driver:
             else self._paste.paste(leased.text, command=leased.command)
         )
         self._terminal.hold_typing()  # released below, or when the prompt is submitted
-        if self._approach.readiness().step is not Step.TYPE:
+        if self._preparation.readiness().step is not Step.TYPE:
             self._terminal.release_typing()
             await self._do(self._consumer.put_back, leased)
             return
@@ -530,7 +530,7 @@ class Driver:
             prompts=self._prompts,
             paste=self._paste,
             interrupt=lambda: self._stop_turn(turn.prompt_id),
-            approach=self._approach,
+            preparation=self._preparation,
             rules=self._rules,
             wait=self._wait,
             note=self._note,

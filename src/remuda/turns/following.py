@@ -18,9 +18,9 @@ from remuda.agents.prompting import ComposerKind, PromptProtocol
 from remuda.agents.state import RESTING, WAITING, WORKING, State
 from remuda.inbox.consumer import Leased
 
-from .approach import Approach
 from .interruption import SETTLE, Interruption, wipe
 from .message_policy import Rules
+from .preparation import Preparation
 from .readiness import Step
 from .turn import End, Fact, Outcome, Turn
 from .turn_terminal import TurnTerminal
@@ -71,7 +71,7 @@ class InFlight:
         prompts: PromptProtocol,
         paste: PasteTransport | None,
         interrupt: Callable[[], None],
-        approach: Approach,
+        preparation: Preparation,
         rules: Rules,
         wait: Wait,
         note: Note,
@@ -83,7 +83,7 @@ class InFlight:
         self._prompts = prompts
         self._paste = paste
         self._interrupt = interrupt
-        self._approach = approach
+        self._preparation = preparation
         self._rules = rules
         self._wait = wait
         self._note = note
@@ -97,7 +97,7 @@ class InFlight:
         """Whether the transcript reported an interrupt after the turn was over."""
         self._since = time.time()
         self._typed_at = self._alive_at = terminal.now()
-        self._was_alone = not approach.has_stash()
+        self._was_alone = not preparation.has_stash()
         self._rested_at: float | None = None
         self._stopped_at: float | None = None
         """When a stop was last reported."""
@@ -223,14 +223,14 @@ class InFlight:
 
         Either the transcript has the interrupt, or the prompt is back in the composer, perhaps a while later.
         """
-        known = self.turn.interruption_recorded or self._interrupt_heard or self._approach.has_draft()
+        known = self.turn.interruption_recorded or self._interrupt_heard or self._preparation.has_draft()
         return known and self._interruption.proven
 
     def _is_back(self) -> bool:
         """Return whether the agent rests and the prompt is in the composer again."""
         terminal = self._terminal
         quiet = terminal.now() - terminal.output_at >= SETTLE
-        return terminal.state in RESTING and terminal.agreed and quiet and self._approach.has_draft()
+        return terminal.state in RESTING and terminal.agreed and quiet and self._preparation.has_draft()
 
     async def _until_submitted(self) -> None:
         turn, terminal = self.turn, self._terminal
@@ -241,9 +241,9 @@ class InFlight:
             await self._write_steps()
             if turn.submitted:
                 return
-            if self._as_argument and await self._approach.trusted():
+            if self._as_argument and await self._preparation.trusted():
                 continue
-            if self._as_argument and self._approach.readiness().step is not Step.TYPE:
+            if self._as_argument and self._preparation.readiness().step is not Step.TYPE:
                 # The agent takes it when it is ready: after its start, and after a dialog that comes first.
                 deadline = terminal.now() + SUBMIT_TIMEOUT
             if terminal.state in WAITING and not self._as_argument:
@@ -427,7 +427,7 @@ class InFlight:
 
     def _is_in_composer(self) -> bool:
         """Return whether the prompt went back into the composer. A called prompt never does."""
-        return self._paste is not None and self._approach.has_draft()
+        return self._paste is not None and self._preparation.has_draft()
 
     def _silent_end(self) -> None:
         """End a turn that the agent took and said nothing about."""

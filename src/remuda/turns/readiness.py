@@ -30,7 +30,7 @@ class Step(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class SessionSnapshot:
     """The state of a session at one moment."""
 
     state: State
@@ -63,60 +63,62 @@ class Readiness:
     """Seconds after which to check again, if only time changes it."""
 
 
-def readiness(look: Look) -> Readiness:
-    if look.state is State.ASLEEP:
-        return _outside(look) or Readiness(Step.WAKE, "the session is asleep")
-    if look.composer is None:
+def readiness(snapshot: SessionSnapshot) -> Readiness:
+    if snapshot.state is State.ASLEEP:
+        return _outside(snapshot) or Readiness(Step.WAKE, "the session is asleep")
+    if snapshot.composer is None:
         return Readiness(Step.WAIT, "the session has no screen model: its composer cannot be seen")
-    if not look.connected:
+    if not snapshot.connected:
         return Readiness(Step.WAIT, "the agent's server is not connected")
-    if look.dialog is not None or look.state in WAITING:
-        return Readiness(Step.WAIT, _dialog(look))
-    if look.state not in RESTING:
-        return Readiness(Step.WAIT, f"the session is {look.state}")
-    if look.is_guess:
-        return Readiness(Step.WAIT, f"only the timing of its output says that the session is {look.state}")
-    if not look.agreed:
-        return Readiness(Step.WAIT, f"not all sources report {look.state} yet")
-    if look.composer.kind is ComposerKind.ABSENT:
+    if snapshot.dialog is not None or snapshot.state in WAITING:
+        return Readiness(Step.WAIT, _dialog(snapshot))
+    if snapshot.state not in RESTING:
+        return Readiness(Step.WAIT, f"the session is {snapshot.state}")
+    if snapshot.is_guess:
+        reason = f"only the timing of its output says that the session is {snapshot.state}"
+        return Readiness(Step.WAIT, reason)
+    if not snapshot.agreed:
+        return Readiness(Step.WAIT, f"not all sources report {snapshot.state} yet")
+    if snapshot.composer.kind is ComposerKind.ABSENT:
         return Readiness(Step.WAIT, "the screen shows no composer")
-    return _outside(look) or _between_keys(look)
+    return _outside(snapshot) or _between_keys(snapshot)
 
 
-def _outside(look: Look) -> Readiness | None:
+def _outside(snapshot: SessionSnapshot) -> Readiness | None:
     """Decide by what is not of this session: no message may go to the agent now, whatever it does."""
-    if look.hold:
-        return Readiness(Step.WAIT, look.hold, _HOLD_INTERVAL)
-    if look.limited_for > 0:
-        return Readiness(Step.WAIT, "the account has reached its rate limit", look.limited_for)
+    if snapshot.hold:
+        return Readiness(Step.WAIT, snapshot.hold, _HOLD_INTERVAL)
+    if snapshot.limited_for > 0:
+        return Readiness(Step.WAIT, "the account has reached its rate limit", snapshot.limited_for)
     return None
 
 
-def _between_keys(look: Look) -> Readiness:
+def _between_keys(snapshot: SessionSnapshot) -> Readiness:
     """Decide by what a user types, in a session that is ready otherwise."""
-    assert look.composer is not None
-    if look.since_typed < TYPING_PAUSE:
-        return Readiness(Step.WAIT, "someone is typing", TYPING_PAUSE - look.since_typed)
-    if look.composer.kind is ComposerKind.DRAFT:
-        return _with_draft(look)
-    if not look.drawn_keys and not look.by_call:
-        left = DRAW_TIMEOUT - look.since_typed
+    assert snapshot.composer is not None
+    if snapshot.since_typed < TYPING_PAUSE:
+        return Readiness(Step.WAIT, "someone is typing", TYPING_PAUSE - snapshot.since_typed)
+    if snapshot.composer.kind is ComposerKind.DRAFT:
+        return _with_draft(snapshot)
+    if not snapshot.drawn_keys and not snapshot.by_call:
+        left = DRAW_TIMEOUT - snapshot.since_typed
         return Readiness(Step.WAIT, "the last keys are not in the composer yet", left)
     return Readiness(Step.TYPE)
 
 
-def _dialog(look: Look) -> str:
+def _dialog(snapshot: SessionSnapshot) -> str:
     """Return the name of the open dialog, or what the agent waits for."""
-    named = look.dialog if look.dialog not in (None, "dialog") else None
-    if named is None and look.state in WAITING:
-        named = look.state
+    named = snapshot.dialog if snapshot.dialog not in (None, "dialog") else None
+    if named is None and snapshot.state in WAITING:
+        named = snapshot.state
     return f"a dialog is open: {named}" if named else "a dialog is open"
 
 
-def _with_draft(look: Look) -> Readiness:
-    assert look.composer is not None
-    if look.composer.stash_taken and not look.by_call:
+def _with_draft(snapshot: SessionSnapshot) -> Readiness:
+    assert snapshot.composer is not None
+    if snapshot.composer.stash_taken and not snapshot.by_call:
         return Readiness(Step.WAIT, "a draft is in the composer, and another one is already stashed")
-    if look.since_typed < look.draft_patience:
-        return Readiness(Step.WAIT, "a draft is in the composer", look.draft_patience - look.since_typed)
-    return Readiness(Step.TYPE) if look.by_call else Readiness(Step.STASH, "a draft is in the composer")
+    if snapshot.since_typed < snapshot.draft_patience:
+        left = snapshot.draft_patience - snapshot.since_typed
+        return Readiness(Step.WAIT, "a draft is in the composer", left)
+    return Readiness(Step.TYPE) if snapshot.by_call else Readiness(Step.STASH, "a draft is in the composer")

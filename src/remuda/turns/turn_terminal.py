@@ -9,7 +9,7 @@ from remuda.agents.prompting import Past, PromptCall
 from remuda.agents.state import State
 
 
-class Caller(Protocol):
+class SessionChannel(Protocol):
     """The call channel of a session, whichever connection serves it now."""
 
     @property

@@ -43,7 +43,7 @@ def ask_for_touch(agent: Probe, name: str = "made") -> None:
     agent.until(lambda: "Tab to amend" in agent.screen(), "the dialog, to its last line")
 
 
-def test_permission_dialog_is_told_by_hook_registry_title_and_screen(ready: Start) -> None:
+def test_permission_dialog_is_reported_by_hook_registry_title_and_screen(ready: Start) -> None:
     agent = ready()
     ask_for_touch(agent)
     assert agent.entry["waitingFor"] == "permission prompt"
@@ -130,7 +130,7 @@ def test_prompt_pasted_into_the_dialog_approves_it_and_is_lost(ready: Start, pro
     assert "a prompt from somewhere" not in agent.screen()
 
 
-def test_notification_follows_when_nobody_answers(ready: Start) -> None:
+def test_notification_follows_when_no_one_answers(ready: Start) -> None:
     agent = ready(env={"MOCK_TIME_SCALE": "0.01"})
     ask_for_touch(agent)
     told = agent.wait_for_hook("Notification")
@@ -206,7 +206,7 @@ def test_pre_tool_use_hook_decides_without_a_dialog(ready: Start, project: Path,
         assert stop["last_assistant_message"] == "REPLY#2 to: tool_result PreToolUse:Bash hook error: nope"
 
 
-def test_failing_tool_is_told_as_failure(ready: Start) -> None:
+def test_failing_tool_is_reported_as_failure(ready: Start) -> None:
     agent = ready()
     stop = agent.turn("RUNBASH ls nowhere")
     failed = agent.wait_for_hook("PostToolUseFailure")

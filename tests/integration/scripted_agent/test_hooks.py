@@ -250,7 +250,7 @@ def test_blocked_stop_goes_on_with_the_reason(ready: Start, tmp_path: Path) -> N
     assert [line["message"]["content"] for line in meta] == ["Stop hook feedback:\n/clear\ttab"]
 
 
-def test_exit_code_2_blocks_with_stderr_behind_the_command(ready: Start) -> None:
+def test_exit_code_2_blocks_with_stderr_after_the_command(ready: Start) -> None:
     line = "cat > /dev/null; echo not yet >&2; exit 2"
     agent = ready(env={"CLAUDE_CODE_STOP_HOOK_BLOCK_CAP": "1"}, hooks={"Stop": [command(line)]})
     agent.paste("hello")

@@ -93,7 +93,7 @@ def test_trusted_folder_is_not_asked_about(
     assert b"No, exit" not in agent.terminal.output
 
 
-def test_without_a_trust_store_nobody_is_asked_unless_wanted(start_with: StartWith) -> None:
+def test_without_a_trust_store_no_one_is_asked_unless_wanted(start_with: StartWith) -> None:
     start_with().ready()
     asking = start_with(TRUST_FROM_CLAUDE_JSON="1")
     asking.terminal.wait_for("❯ No, exit".encode())
@@ -226,7 +226,7 @@ def test_transcript_can_stay_away(start_with: StartWith) -> None:
     assert agent.transcript() == []
 
 
-def test_transcript_can_hold_what_nobody_knows(start_with: StartWith) -> None:
+def test_transcript_can_hold_what_no_one_knows(start_with: StartWith) -> None:
     agent = start_with(UNKNOWN_EVENT_TYPE="1", UNKNOWN_USAGE_FIELDS="1", IS_ERROR="1")
     agent.ready()
     agent.turn("hello")

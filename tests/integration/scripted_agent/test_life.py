@@ -183,7 +183,7 @@ def test_busy_agent_shows_it_in_footer_spinner_and_title(agent: Probe) -> None:
     agent.until(lambda: {"◐ Claude Code", "◑ Claude Code"} <= set(agent.titles), "both titles")
 
 
-def test_lines_are_told_as_they_are_finished(agent: Probe) -> None:
+def test_lines_are_reported_as_they_are_finished(agent: Probe) -> None:
     agent.turn("LINES 3")
     agent.until(lambda: agent.count("MessageDisplay") == 2, "two events")
     told = [payload for payload in agent.hooks if payload["hook_event_name"] == "MessageDisplay"]
@@ -311,7 +311,7 @@ def test_sigkill_orphans_the_tool_and_leaves_the_registry(start: Start, project:
         os.killpg(pid, signal.SIGKILL)
 
 
-def test_registry_tells_this_process_from_a_later_one(agent: Probe) -> None:
+def test_registry_distinguishes_this_process_from_a_later_one(agent: Probe) -> None:
     stat = Path(f"/proc/{agent.terminal.process.pid}/stat").read_text()
     assert agent.entry["procStart"] == stat.rpartition(")")[2].split()[19]
     assert agent.entry["pid"] == agent.terminal.process.pid

@@ -42,7 +42,7 @@ def test_text_and_json_print_the_result_alone(home: Path) -> None:
     assert printed["result"] == "REPLY#1 to: hello"
 
 
-def test_stream_tells_a_turn_in_the_order_of_the_real_program(home: Path) -> None:
+def test_stream_reports_a_turn_in_the_order_of_the_real_program(home: Path) -> None:
     messages = talk(home, control("initialize"), user("hello", "u1"), flags=("--include-partial-messages",))
     assert kinds(messages) == [
         "control_response",
@@ -67,7 +67,7 @@ def test_clear_begins_another_conversation(home: Path) -> None:
     assert "conversation_reset" in kinds(messages)
 
 
-def test_interrupt_behind_a_prompt_cancels_it(home: Path) -> None:
+def test_interrupt_after_a_prompt_cancels_it(home: Path) -> None:
     messages = talk(home, user("SLOW 60", "u1"), control("interrupt", cancel_queued=True))
     assert "result" not in [message["type"] for message in messages]
     assert messages[-1]["response"]["response"]["cancelled"] == ["u1"]

@@ -45,7 +45,7 @@ def test_paste_end_inside_a_paste_breaks_out_and_runs_a_command(agent: Probe, pr
     assert agent.count("UserPromptSubmit") == 0
 
 
-def test_pasted_bang_runs_a_shell_command_and_tells_the_model(agent: Probe, project: Path) -> None:
+def test_pasted_bang_runs_a_shell_command_and_the_model_learns_it(agent: Probe, project: Path) -> None:
     agent.turn("!echo out > made; cat made")
     assert (project / "made").read_text() == "out\n"
     assert agent.count("UserPromptSubmit") == agent.count("PreToolUse") == 0
@@ -57,7 +57,7 @@ def test_pasted_bang_runs_a_shell_command_and_tells_the_model(agent: Probe, proj
 
 
 @pytest.mark.parametrize("text", ["/clear", " /clear", "\n/clear"])
-def test_slash_command_is_live_behind_blanks(agent: Probe, text: str) -> None:
+def test_slash_command_is_live_after_blanks(agent: Probe, text: str) -> None:
     agent.turn("hello")
     first = agent.entry["sessionId"]
     agent.paste(text)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.real
 
 @pytest.fixture
 def boss(home: Path) -> Iterator[RunningBoss]:
-    one = RunningBoss(home, ("remuda.boss.evidence.kept:Kept",))
+    one = RunningBoss(home, ("remuda.boss.evidence.kept:KeptSessions",))
     yield one
     one.close()
 

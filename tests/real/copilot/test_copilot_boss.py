@@ -72,7 +72,7 @@ QUESTION = tool(
 def test_question_of_a_kept_session_is_left_to_its_terminal_and_its_conversation_shown(
     copilot: RealCopilot, home: Path, start: Start
 ) -> None:
-    boss = RunningBoss(home, ("remuda.boss.evidence.kept:Kept", "remuda.boss.evidence.usage:Usage"))
+    boss = RunningBoss(home, ("remuda.boss.evidence.kept:KeptSessions", "remuda.boss.evidence.usage:Usage"))
     boss.start()
     remuda = Commands(home)
     try:
@@ -105,7 +105,7 @@ def test_question_of_a_kept_session_is_left_to_its_terminal_and_its_conversation
 def test_copilot_by_its_command_is_in_the_queue_and_decided_over_http(
     copilot: RealCopilot, home: Path, remuda: Commands
 ) -> None:
-    boss = RunningBoss(home, ("remuda.boss.evidence.kept:Kept",))
+    boss = RunningBoss(home, ("remuda.boss.evidence.kept:KeptSessions",))
     boss.start()
     remuda.env |= copilot.env
 

@@ -19,7 +19,7 @@ from remuda.agents.events import (
     Report,
     TextShown,
     ToolFinished,
-    ToolResult,
+    ToolOutput,
     ToolsFinished,
     ToolStarted,
     TurnFailed,
@@ -63,7 +63,7 @@ def _events(note: Note) -> list[AgentEvent]:  # noqa: C901  # one case for each 
         case "reined":
             return [PermissionDecided(note["kick"])]
         case "landed":
-            result = ToolResult(note["kick"], note["tool"], words)
+            result = ToolOutput(note["kick"], note["tool"], words)
             return [ToolFinished(note["kick"], ok=note["ok"], tool=note["tool"]), ToolsFinished((result,))]
         case "stood":
             usage = {"input_tokens": note["oats"], "output_tokens": 1}

@@ -81,7 +81,7 @@ def call(number: str, text: str) -> dict[str, Any]:
     return {"tool_name": "Bash", "tool_input": {}, "tool_use_id": number, "tool_response": text}
 
 
-def test_call_is_told_when_it_begins_and_with_what_the_model_is_told_of_it() -> None:
+def test_call_is_reported_when_it_begins_and_with_what_the_model_learns() -> None:
     news = Tools()
     began = news.hook(hook("PreToolUse", tool_name="Bash", tool_input={"command": "ls"}, tool_use_id="t1"))
     assert began == [{"what": "began", "id": "t1", "name": "Bash", "input": {"command": "ls"}}]
@@ -93,7 +93,7 @@ def test_call_is_told_when_it_begins_and_with_what_the_model_is_told_of_it() -> 
     ]
 
 
-def test_calls_of_a_subagent_are_not_told() -> None:
+def test_calls_of_a_subagent_are_not_reported() -> None:
     news = Tools()
     for event in ("PreToolUse", "PostToolUse", "PostToolBatch"):
         assert news.hook(hook(event, agent_id="a1", tool_use_id="t1", tool_calls=[call("t1", "x")])) == []
@@ -102,7 +102,7 @@ def test_calls_of_a_subagent_are_not_told() -> None:
 @pytest.mark.parametrize(
     "payload", [hook("PostToolBatch"), hook("PostToolBatch", tool_calls=["x"]), hook("Other")]
 )
-def test_what_is_malformed_tells_nothing(payload: dict[str, Any]) -> None:
+def test_what_is_malformed_reports_nothing(payload: dict[str, Any]) -> None:
     assert Tools().hook(payload) == []
 
 

@@ -75,7 +75,7 @@ def test_record_older_vote_of_another_source_does_not_change_the_state() -> None
     assert evidence.verdict.state is State.IDLE
 
 
-def test_record_vote_that_cannot_tell_apart_confirms_and_keeps_the_finer_state() -> None:
+def test_record_vote_that_cannot_distinguish_confirms_and_keeps_the_finer_state() -> None:
     evidence = Evidence.starting(0.0)
     evidence.record(Vote(Source.HOOK, State.TOOL_USE, 1.0, "Bash"))
     assert not evidence.record(Vote(Source.TITLE, State.THINKING, 2.0, "busy", WORKING))
@@ -129,7 +129,7 @@ def test_dissent_a_moment_long_past_is_none() -> None:
     assert evidence.dissent() == []
 
 
-def test_explain_tells_every_vote_with_its_age_best_source_first() -> None:
+def test_explain_reports_every_vote_with_its_age_best_source_first() -> None:
     evidence = Evidence.starting(0.0)
     evidence.record(Vote(Source.TITLE, State.IDLE, 2.0, "title"))
     evidence.record(Vote(Source.HOOK, State.IDLE, 1.0, "Stop"))

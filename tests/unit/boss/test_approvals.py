@@ -70,7 +70,7 @@ def decision(output: Any) -> dict[str, Any]:
 # ── the answer ──
 
 
-def test_answer_is_what_the_waiting_hook_says_and_stands_in_the_ledger(tmp_path: Path) -> None:
+def test_answer_is_what_the_waiting_hook_says_and_is_in_the_ledger(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         approval = await bench.ask()
         hook = await bench.hold(approval)
@@ -86,7 +86,7 @@ def test_answer_is_what_the_waiting_hook_says_and_stands_in_the_ledger(tmp_path:
     run(tmp_path, work)
 
 
-def test_second_answer_is_told_who_was_first(tmp_path: Path) -> None:
+def test_second_answer_learns_who_was_first(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         approval = await bench.ask()
         hook = await bench.hold(approval)
@@ -103,7 +103,7 @@ def test_second_answer_is_told_who_was_first(tmp_path: Path) -> None:
     run(tmp_path, work)
 
 
-def test_answer_that_nobody_waits_for_is_refused_and_leaves_it_open(tmp_path: Path) -> None:
+def test_answer_that_no_one_waits_for_is_refused_and_leaves_it_open(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         approval = await bench.ask()
         with pytest.raises(NotSafe):

@@ -67,7 +67,7 @@ def test_stop_again_is_a_new_wait_with_its_own_date() -> None:
     assert again.id != first.id
 
 
-def test_the_same_stop_told_by_two_is_one_item_of_the_first_date() -> None:
+def test_the_same_stop_reported_by_two_is_one_item_of_the_first_date() -> None:
     record = event("stopped", 19.95, Source.TRANSCRIPT, message="done")
     idle = event("stopped", 20.06, Source.REGISTRY)
     for order in ([STOP, record, idle], [idle, record, STOP], [record, idle, STOP]):
@@ -81,7 +81,7 @@ def test_registry_idle_after_nothing_at_all_is_no_stop() -> None:
     assert state(index) is State.STARTED
 
 
-def test_transcript_of_a_session_that_nobody_saw_stop_puts_it_into_the_queue() -> None:
+def test_transcript_of_a_session_that_no_one_saw_stop_puts_it_into_the_queue() -> None:
     assert only(told(event("stopped", 5, Source.TRANSCRIPT, message="asked you something"))).since == 5
 
 
@@ -91,7 +91,7 @@ def test_session_start_is_not_in_the_queue_and_a_fresh_idle_registry_does_not_ch
     assert state(index) is State.STARTED
 
 
-def test_session_start_that_is_told_behind_its_own_first_prompt_changes_nothing() -> None:
+def test_session_start_that_is_reported_after_its_own_first_prompt_changes_nothing() -> None:
     assert state(told(PROMPT, event("registered", 10.3, how="startup"))) is State.WORKING
 
 
@@ -107,7 +107,7 @@ def test_stop_with_background_work_is_not_stopped_until_it_is_done() -> None:
     assert only(index).message == "all done"
 
 
-def test_stop_with_a_shell_that_may_run_for_ever_is_stopped() -> None:
+def test_stop_with_a_shell_that_may_run_forever_is_stopped() -> None:
     item = only(told(PROMPT, event("stopped", 20, message="serving", shells=[{"id": "b"}])))
     assert item.detail["shells"] == [{"id": "b"}]
 
@@ -237,7 +237,7 @@ def test_permission_answered_at_the_terminal_resolves_by_the_end_of_its_call() -
         ({"ok": False}, {"ran": False}),  # as those say who know no more, and an older boss wrote down
     ],
 )
-def test_proof_tells_what_failed_from_what_was_refused(
+def test_proof_distinguishes_what_failed_from_what_was_refused(
     told_of_it: dict[str, Any], proof: dict[str, Any]
 ) -> None:
     index = told(PROMPT, event("asked", 15, **BASH), event("tool_ran", 30, **BASH, **told_of_it))
@@ -251,7 +251,7 @@ def test_edited_one_of_two_calls_that_were_alike_ends_the_dialog_about_them() ->
     assert told(PROMPT, *began, event("asked", 15, **BASH), edited).queue() == []
 
 
-def test_requests_for_leave_of_a_long_session_are_not_all_kept_in_memory() -> None:
+def test_permission_requests_of_a_long_session_are_not_all_kept_in_memory() -> None:
     told_of = [
         one
         for number in range(200)
@@ -322,14 +322,14 @@ def test_registry_that_shows_work_again_closes_the_dialog_and_waiting_opens_it_a
     assert (only(index).detail["tool"], approval.state) == ("Bash", ApprovalState.OPEN)
 
 
-def test_dialog_that_only_the_registry_tells_of_is_in_the_queue_with_the_call_that_waits() -> None:
+def test_dialog_that_only_the_registry_reports_is_in_the_queue_with_the_call_that_waits() -> None:
     began = event("tool_began", 14, **BASH, tool_use_id="t1")
     index = told(PROMPT, began, event("asked", 15, Source.REGISTRY, reason="permission"))
     assert (only(index).detail["input"], index.entries["s"].approvals) == ({"command": "touch a"}, {})
     assert state(told(PROMPT, event("asked", 15, Source.REGISTRY, reason="question"))) is State.WAITING
 
 
-def test_dialog_told_by_registry_then_hook_is_one_item_of_the_first_date() -> None:
+def test_dialog_reported_by_registry_then_hook_is_one_item_of_the_first_date() -> None:
     index = told(
         PROMPT, event("asked", 15, Source.REGISTRY, reason="permission"), event("asked", 15.1, **BASH)
     )
@@ -459,7 +459,7 @@ def test_standing_that_was_saved_and_loaded_is_the_same(history: list[Event]) ->
     )
 
 
-def test_long_story_is_told_in_one_and_ends_the_same() -> None:
+def test_long_event_log_taken_at_once_ends_the_same() -> None:
     event_log, whole = EventLog(), EventLog()
     for number in range(5 * EventLog.KEPT):
         kind = ("prompted", "asked", "tool_ran", "stopped")[number % 4]

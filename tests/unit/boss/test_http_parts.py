@@ -341,7 +341,7 @@ def test_feed_that_has_forgotten_says_so() -> None:
     assert [change.kind for change in _take(feed, "boot-2", 1)] == ["reset"]
 
 
-def test_watcher_that_lags_is_told_to_look_anew_and_goes_on() -> None:
+def test_watcher_that_lags_is_asked_to_look_anew_and_goes_on() -> None:
     async def lag() -> list[str]:
         feed = Feed("boot")
         watcher = feed.watch()

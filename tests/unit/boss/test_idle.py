@@ -50,7 +50,7 @@ def test_registry_that_says_idle_is_enough(agent: Agent) -> None:
     check_registry(agent.session, ClaudeSources())  # raises NotSafe otherwise
 
 
-def test_registry_that_says_anything_else_is_told(agent: Agent) -> None:
+def test_registry_that_says_anything_else_is_reported(agent: Agent) -> None:
     assert "cannot read" in refused(agent)
     agent.tears()
     assert "cannot read" in refused(agent)

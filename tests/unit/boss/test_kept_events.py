@@ -11,7 +11,7 @@ WAITING = {"state": "waiting_permission", "source": "registry", "since": 20.222}
 ASK = {"id": "a1", "tool": "Bash", "input": {"command": "touch a"}, "at": 20.223}
 
 
-def test_state_that_waits_is_a_dialog_unless_what_is_asked_is_told_by_itself() -> None:
+def test_state_that_waits_is_a_dialog_unless_what_is_asked_is_reported_by_itself() -> None:
     (told,) = state_events("s", WAITING, FACTS)
     assert (told.kind, told.at) == (EventKind.ASKED, 20.222)
     (told,) = state_events("s", WAITING, FACTS, asked=True)

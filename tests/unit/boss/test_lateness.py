@@ -47,7 +47,7 @@ def test_death_a_moment_after_a_stop_is_a_wait_of_its_own() -> None:
     assert changes.items[stopped.id].resolution == "moved_on"
 
 
-def test_what_is_told_a_moment_later_of_the_same_wait_is_the_same_item() -> None:
+def test_what_is_reported_a_moment_later_of_the_same_wait_is_the_same_item() -> None:
     idle = event("stopped", 20.05, Source.REGISTRY)
     index = told(PROMPT, idle)
     number = only(index).id
@@ -59,7 +59,7 @@ def test_what_is_told_a_moment_later_of_the_same_wait_is_the_same_item() -> None
 # ── hooks that are run late, and repeat what the transcript told ──
 
 
-def test_prompt_told_again_behind_the_end_of_its_turn_wakes_nobody() -> None:
+def test_prompt_reported_again_after_the_end_of_its_turn_wakes_no_one() -> None:
     turn = [record("prompted", 10, prompt="go"), record("stopped", 10.1, message="done")]
     index = told(*turn, event("prompted", 10.2, prompt="go"))
     before = only(index)
@@ -73,7 +73,7 @@ def test_prompt_with_the_same_words_as_the_one_before_is_a_prompt() -> None:
     assert state(index) is State.WORKING
 
 
-def test_prompt_told_behind_the_dialog_that_it_led_to_leaves_it_open() -> None:
+def test_prompt_reported_after_the_dialog_that_it_led_to_leaves_it_open() -> None:
     asked = event("asked", 10.3, prompt_id="one", **BASH)
     index = told(asked, event("prompted", 10.4, prompt="go", prompt_id="one"))
     assert only(index).reason is Reason.PERMISSION
@@ -81,19 +81,19 @@ def test_prompt_told_behind_the_dialog_that_it_led_to_leaves_it_open() -> None:
     assert index.queue() == []
 
 
-def test_prompt_told_behind_a_dialog_of_which_nobody_says_what_it_is_leaves_it_open() -> None:
+def test_prompt_reported_after_a_dialog_of_unknown_kind_leaves_it_open() -> None:
     index = told(
         event("asked", 10.3, Source.REGISTRY, reason="permission"), event("prompted", 10.4, prompt="go")
     )
     assert only(index).reason is Reason.PERMISSION
 
 
-def test_prompt_behind_a_dialog_from_emitters_that_tell_in_order_answers_it() -> None:
+def test_prompt_after_a_dialog_from_emitters_that_report_in_order_answers_it() -> None:
     assert told(event("asked", 10.3, **BASH), event("prompted", 10.4, prompt="go")).queue() == []
 
 
 @pytest.mark.parametrize("kind", ["stopped", "failed"])
-def test_end_of_a_turn_told_again_in_the_next_one_is_past(kind: str) -> None:
+def test_end_of_a_turn_reported_again_in_the_next_one_is_past(kind: str) -> None:
     index = told(PROMPT, record(kind, 12, message="m"), event("prompted", 13), event(kind, 13.2, message="m"))
     assert state(index) is State.WORKING
     index.take(event(kind, 15, message="m"), NOW)
@@ -101,7 +101,7 @@ def test_end_of_a_turn_told_again_in_the_next_one_is_past(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["stopped", "failed"])
-def test_end_of_a_turn_told_again_much_later_keeps_its_date(kind: str) -> None:
+def test_end_of_a_turn_reported_again_much_later_keeps_its_date(kind: str) -> None:
     index = told(PROMPT, record(kind, 20, message="m"))
     before = only(index)
     index.take(event(kind, 26, message="m"), NOW)
@@ -113,7 +113,7 @@ def test_late_stop_with_work_in_the_background_is_no_stop_any_more() -> None:
     assert state(told(PROMPT, record("stopped", 20, message="m"), late)) is State.BACKGROUND
 
 
-def test_end_of_a_call_told_again_behind_the_stop_wakes_nobody() -> None:
+def test_end_of_a_call_reported_again_after_the_stop_wakes_no_one() -> None:
     ran = {**BASH, "tool_use_id": "t1"}
     turn = [record("tool_began", 12, **ran), record("tool_ran", 13, tool_use_id="t1")]
     index = told(PROMPT, *turn, record("stopped", 14, message="m"), event("tool_ran", 16, **ran))
@@ -123,7 +123,7 @@ def test_end_of_a_call_told_again_behind_the_stop_wakes_nobody() -> None:
 # ── dialogs ──
 
 
-def test_dialog_that_was_answered_before_the_registry_told_of_it_is_over() -> None:
+def test_dialog_that_was_answered_before_the_registry_reported_it_is_over() -> None:
     index = told(PROMPT, event("asked", 15, **BASH))
     ask = only(index).detail["ask"]
     index.take(event("ask_ended", 15.03, Source.PROCESS, ask=ask), NOW)
@@ -165,7 +165,7 @@ def test_dialog_that_a_source_without_words_reported_first_gets_the_words_of_the
     ("late", "how"),
     [("in order", "prompted"), ("behind the dialog", "moved_on"), ("behind the answer", "answered")],
 )
-def test_question_in_a_turn_whose_prompt_is_told_late_stays_a_question_in_the_history(
+def test_question_in_a_turn_whose_prompt_is_reported_late_stays_a_question_in_the_history(
     tmp_path: Path, late: str, how: str
 ) -> None:
     stop, prompt = event("stopped", 20, message="done"), event("prompted", 20.9, prompt="ask me")

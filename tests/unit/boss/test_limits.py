@@ -8,7 +8,7 @@ from remuda.boss.evidence.limits import limits
 from remuda.turns.account import Account
 
 
-def test_limits_that_last_are_told_and_those_that_are_over_are_not(tmp_path: Path) -> None:
+def test_limits_that_last_are_reported_and_those_that_are_over_are_not(tmp_path: Path) -> None:
     assert limits(tmp_path / "none", 1000.0) == []
     Account(tmp_path, "aaaaaaaaaaaa").limit(1600.0, "weekly limit")
     Account(tmp_path, "bbbbbbbbbbbb").limit(900.0, "over")

@@ -92,7 +92,7 @@ def test_two_answers_by_one_link_at_once_are_one(tmp_path: Path) -> None:
     run(tmp_path, work)
 
 
-def test_link_is_good_until_its_time_and_then_told_to_be_too_old(tmp_path: Path) -> None:
+def test_link_is_good_until_its_time_and_then_reported_as_too_old(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         approval = await bench.ask()
         hook = await bench.hold(approval)

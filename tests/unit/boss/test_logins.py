@@ -104,7 +104,7 @@ def test_logins_move_with_the_clock_and_survive_a_restart(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("stored", ["", "[]", "{", '{"a": 1, "b": {}, "c": {"expires_at": "x"}}'])
-def test_note_that_is_damaged_logs_nobody_in(tmp_path: Path, stored: str) -> None:
+def test_note_that_is_damaged_logs_no_one_in(tmp_path: Path, stored: str) -> None:
     async def work(service: BossService) -> None:
         await service.store.save_note("logins", stored)
         logins = Logins(service, Clock())

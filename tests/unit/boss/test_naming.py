@@ -27,13 +27,13 @@ def test_label_is_the_shortest_that_says_something(name: str | None, folder: str
 
 
 @given(st.lists(st.text("ab", min_size=1, max_size=12), unique=True))
-def test_beginnings_tell_every_id_from_every_other(ids: list[str]) -> None:
+def test_beginnings_distinguish_every_id_from_every_other(ids: list[str]) -> None:
     found = beginnings(ids)
     assert len(set(found.values())) == len(ids)
     assert all(one.startswith(begin) for one, begin in found.items())
 
 
-def test_labels_of_several_are_told_apart_by_what_can_be_typed() -> None:
+def test_labels_of_several_are_distinguished_by_what_can_be_typed() -> None:
     assert distinct({"aaaaaaaa1": "x", "aaaaaaaa2": "x", "b": "y"}) == {
         "aaaaaaaa1": "x aaaaaaaa1",
         "aaaaaaaa2": "x aaaaaaaa2",
@@ -42,6 +42,6 @@ def test_labels_of_several_are_told_apart_by_what_can_be_typed() -> None:
     assert distinct({}) == {}
 
 
-def test_interrupt_is_told_from_an_end() -> None:
+def test_interrupt_is_distinguished_from_an_end() -> None:
     assert reason({"reason": "stopped", "detail": {}}) == "stopped"
     assert reason({"reason": "stopped", "detail": {"interrupted": True}}) == "stopped (interrupted)"

@@ -75,7 +75,7 @@ def test_variables_of_another_program_notify_no_one_and_raise_nothing(proxy: str
     assert trail_boss_settings({**CHAT, "TELEGRAM_CHAT_ID": ""}) == NotifySettings()
 
 
-def test_session_is_told_of_again_after_its_cooldown() -> None:
+def test_session_is_notified_again_after_its_cooldown() -> None:
     schedule = Schedule()
     assert told(schedule, [item("a", 1000.0)], 1030.0) == ["a"]
     assert told(schedule, [item("b", 1050.0), item("c", 1050.0, "other")], 1100.0) == ["c"]
@@ -94,7 +94,7 @@ def test_reason_that_no_receiver_wants_keeps_back_nothing_that_one_wants() -> No
     assert told(Schedule(), [item("a", 1.0)], 1340.0, NotifySettings()) == []
 
 
-def test_what_could_not_be_told_is_due_again() -> None:
+def test_notice_that_could_not_be_sent_is_due_again() -> None:
     schedule, items = Schedule(), [item("a", 1000.0), item("b", 1000.0, "other")]
     assert told(schedule, items, 1030.0) == ["a", "b"]
     schedule.put_back(items[0])

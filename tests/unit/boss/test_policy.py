@@ -456,7 +456,7 @@ def test_what_is_allowed_is_so_by_where_links_lead_alone(tmp_path: Path) -> None
     assert in_folder(found, "Edit", "/x", tmp_path / "home") == "allow"
 
 
-def test_path_or_folder_that_nobody_knows_is_allowed_by_no_rule_behind_one_that_may_mean_it() -> None:
+def test_path_or_folder_unknown_is_allowed_by_no_rule_after_one_that_may_match() -> None:
     for rule in ({"decision": "deny", "path": "/etc"}, {"decision": "ask", "folder": "/etc"}):
         for path in ("etc/x", "/et\0c", "/et\ud800c") if "path" in rule else ("/x",):
             assert in_folder(policy(rule, EVERYTHING), "Edit", path, None) == "ask", path

@@ -102,7 +102,7 @@ def test_one_that_is_not_at_work_does_not_hang(tmp_path: Path, last: Any) -> Non
     bench(tmp_path, steps)
 
 
-def test_programs_that_tell_nothing_of_themselves_do_not_hang(tmp_path: Path) -> None:
+def test_programs_that_report_nothing_of_themselves_do_not_hang(tmp_path: Path) -> None:
     async def steps(bench: Bench) -> None:
         await bench.service.take(event("prompted", 10, agent="other"))
         assert await bench.wait(100 * LIMIT) == []

@@ -31,7 +31,7 @@ def _fill(service: BossService) -> None:
     writer.execute(f"PRAGMA max_page_count={pages}").fetchall()
 
 
-def test_full_disk_is_told_to_whoever_posts_and_nothing_of_it_counts(tmp_path: Path) -> None:
+def test_full_disk_is_reported_to_the_sender_and_nothing_of_it_counts(tmp_path: Path) -> None:
     async def work(service: BossService) -> None:
         await service.take(stop("a", 10))
         _fill(service)
@@ -47,7 +47,7 @@ def test_full_disk_is_told_to_whoever_posts_and_nothing_of_it_counts(tmp_path: P
     with_service(tmp_path, work)
 
 
-def test_what_is_told_once_is_told_until_the_disk_has_room(tmp_path: Path) -> None:
+def test_what_is_reported_once_is_reported_until_the_disk_has_room(tmp_path: Path) -> None:
     async def work(service: BossService) -> None:
         await service.take(stop("a", 10))
         _fill(service)
@@ -62,7 +62,7 @@ def test_what_is_told_once_is_told_until_the_disk_has_room(tmp_path: Path) -> No
     with_service(tmp_path, work)
 
 
-def test_what_can_never_be_written_is_not_told_for_ever(tmp_path: Path) -> None:
+def test_what_can_never_be_written_is_not_reported_forever(tmp_path: Path) -> None:
     async def work(service: BossService) -> None:
         await asyncio.wait_for(
             report_until_written(service, [event("stopped", 20, session="b", pane="\ud800")]), 60

@@ -66,7 +66,7 @@ def test_stop_that_was_missed_is_added_with_its_words(tmp_path: Path) -> None:
     assert waiting_after(tmp_path, *lines) == ["stopped: all the words"]
 
 
-def test_records_of_another_conversation_tell_nothing(tmp_path: Path) -> None:
+def test_records_of_another_conversation_report_nothing(tmp_path: Path) -> None:
     assert waiting_after(tmp_path, line("user", AFTER, sessionId="other")) == ["stopped: done"]
 
 
@@ -89,7 +89,7 @@ def test_places_are_remembered_over_a_boss_and_those_of_no_use_forgotten(tmp_pat
     with_service(tmp_path, second, lambda: STOPPED_AT + 100)
 
 
-def test_transcript_that_is_new_tells_its_last_turn_alone(tmp_path: Path) -> None:
+def test_transcript_that_is_new_reports_its_last_turn_alone(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     turns = [
         line(kind, f"2023-11-14T22:{minute:02d}:{second:02d}.000Z", f"{kind} {minute}")

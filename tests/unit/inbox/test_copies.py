@@ -171,7 +171,7 @@ def test_lost_queue_file_a_message_that_was_given_back_and_copied_is_delivered_o
     assert box.drain() == ["again"]
 
 
-def test_inbox_edited_behind_the_cursor_repeats_nothing(box: Box) -> None:
+def test_inbox_edited_after_the_cursor_repeats_nothing(box: Box) -> None:
     _five_behind_a_delayed_one(box)
     box.inbox.write_text("".join(box.lines()[:-1]) + "other\n")
     assert box.drain() == ["other"]

@@ -91,7 +91,7 @@ def test_put_dedup_record_lost_in_a_crash_the_waiting_message_still_counts(inbox
     assert inbox.put("once", dedup="k").id == first.id
 
 
-def test_put_behind_a_torn_line_that_nobody_ends_keeps_both_apart(inbox: Inbox) -> None:
+def test_put_after_a_torn_line_that_no_one_ends_keeps_both_apart(inbox: Inbox) -> None:
     inbox.folder.mkdir(0o700)
     path = inbox.folder / "inbox.jsonl"
     path.write_text("foreign line without an end")
@@ -113,7 +113,7 @@ def test_put_many_writers_beside_a_foreign_one_nothing_is_lost_or_mixed(inbox: I
     assert sorted(found) == sorted([f"ours {n}" for n in range(200)] + [f"foreign {n}" for n in range(200)])
 
 
-def test_put_on_a_full_disk_tells_the_sender_and_the_torn_envelope_is_never_handed_out(inbox: Inbox) -> None:
+def test_put_on_a_full_disk_raises_and_the_torn_envelope_is_never_handed_out(inbox: Inbox) -> None:
     inbox.put("good")
     line = make_message("cut short").line
     with open(inbox.folder / "inbox.jsonl", "ab") as file:
@@ -216,7 +216,7 @@ def test_redrive_of_an_envelope_that_was_cut_short_is_refused(inbox: Inbox) -> N
     assert list(inbox.dead_letters()) == [letter]
 
 
-def test_put_dedup_beside_redrive_never_waits_for_ever(inbox: Inbox) -> None:
+def test_put_dedup_beside_redrive_never_waits_forever(inbox: Inbox) -> None:
     """Both want two locks, and take them in one order."""
     inbox.put("seed", dedup="seed")
     with ThreadPoolExecutor(4) as pool:
@@ -366,7 +366,7 @@ def test_folder_that_is_not_there_yet_holds_nothing_and_is_not_made_by_a_look(in
     assert not inbox.folder.exists()
 
 
-def test_folder_that_is_a_file_is_told_by_our_error_whatever_is_asked(tmp_path: Path) -> None:
+def test_folder_that_is_a_file_is_reported_by_our_error_whatever_is_asked(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     inbox = Inbox(tmp_path / "file")
     doings: list[Callable[[], object]] = [
@@ -383,7 +383,7 @@ def test_folder_that_is_a_file_is_told_by_our_error_whatever_is_asked(tmp_path: 
             doing()
 
 
-def test_quiet_an_error_of_whoever_uses_it_is_theirs(inbox: Inbox) -> None:
+def test_quiet_an_error_of_the_caller_is_raised(inbox: Inbox) -> None:
     inbox.put("x")
     with pytest.raises(OSError, match="mine"), inbox.quiet():
         raise OSError("mine")
@@ -433,7 +433,7 @@ def test_recover_beside_a_consumer_raises_our_error_and_else_decides(inbox: Inbo
 # ── expiring ──
 
 
-def test_expire_bounces_a_message_past_its_time_wherever_it_stands(inbox: Inbox) -> None:
+def test_expire_bounces_a_message_past_its_time_at_any_position(inbox: Inbox) -> None:
     inbox.put("in time", ttl=3600)
     late = inbox.put("too late", ttl=1.0, now=time.time() - 10, sender="cron").id
     inbox.put("another")

@@ -22,7 +22,7 @@ from support.inbox_box import OLD, OLD_ID, Box
 # ── whose envelope it is ──
 
 
-def test_put_its_options_are_believed_and_the_line_does_not_tell_the_key(box: Box) -> None:
+def test_put_its_options_are_believed_and_the_line_does_not_contain_the_key(box: Box) -> None:
     box.journal.put("/clear", command=True, max_attempts=3, sender="me")
     leased = box.leased()
     assert (leased.command, leased.fields["max_attempts"], leased.fields["from"]) == (True, 3, "me")
@@ -60,7 +60,7 @@ def test_strangers_envelope_is_no_command_for_a_keeper(box: Box) -> None:
         '{"a": "remuda", "b": 1e999}',
     ],
 )
-def test_foreign_object_is_delivered_as_it_stands(box: Box, line: str) -> None:
+def test_foreign_object_is_delivered_unchanged(box: Box, line: str) -> None:
     box.write(f"{line}\n")
     assert box.drain() == [line]
 

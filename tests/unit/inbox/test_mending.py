@@ -49,7 +49,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 # ── an old key ──
 
 
-def test_dedup_key_of_days_ago_is_free_again_also_behind_a_compaction(bench: Bench) -> None:
+def test_dedup_key_of_days_ago_is_free_again_also_after_a_compaction(bench: Bench) -> None:
     old = bench.inbox.put("stand-up", dedup="stand-up", now=time.time() - 3 * 86400)
     bench.answer("stand-up")
     bench.inbox.compact()
@@ -102,7 +102,7 @@ def test_offset_beyond_an_inbox_that_was_replaced_begins_anew(bench: Bench) -> N
 
 
 @pytest.mark.parametrize("garbage", ["", '{"cur', "[]", '{"cursor": 0, "frontier": -5, "held": []}'])
-def test_corrupt_queue_file_what_was_answered_behind_a_delayed_one_is_not_handed_out_again(
+def test_corrupt_queue_file_what_was_answered_after_a_delayed_one_is_not_handed_out_again(
     bench: Bench, garbage: str
 ) -> None:
     bench.inbox.put("late", delay=FAR)
@@ -174,7 +174,7 @@ def lose(bench: Bench, names: list[str]) -> None:
 
 
 @LOST
-def test_missing_file_what_was_answered_behind_a_delayed_one_is_not_handed_out_again(
+def test_missing_file_what_was_answered_after_a_delayed_one_is_not_handed_out_again(
     bench: Bench, lost: list[str]
 ) -> None:
     bench.inbox.put("tonight", delay=FAR)

@@ -201,7 +201,7 @@ def test_find_looks_into_every_inbox(bench: Bench, tmp_path: Path) -> None:
 # ── following ──
 
 
-def test_follow_ended_message_is_told_at_once_and_once(bench: Bench) -> None:
+def test_follow_ended_message_is_reported_at_once_and_once(bench: Bench) -> None:
     message = bench.put()
     bench.answered()
     assert [stages(found) for found in follow(bench.folder, message, 0)] == [CHAIN]
@@ -222,7 +222,7 @@ def test_follow_message_that_does_not_end_times_out_with_its_stage(bench: Bench)
         next(following)
 
 
-def test_follow_every_step_is_told_as_it_comes(bench: Bench) -> None:
+def test_follow_every_step_is_reported_as_it_comes(bench: Bench) -> None:
     message = bench.put()
     following = follow(bench.folder, message, PATIENCE)
     assert next(following).stage == "accepted"

@@ -117,7 +117,7 @@ def test_compact_between_delayed_ones(box: Box) -> None:
     assert box.drain() == ["later"] * 3
 
 
-def test_compact_up_to_a_delayed_one_at_the_end_leaves_what_tells_the_file(box: Box) -> None:
+def test_compact_up_to_a_delayed_one_at_the_end_leaves_what_identifies_the_file(box: Box) -> None:
     box.journal.put("later", delay=3600)
     box.write("x" * 200_000 + "\n" + f"{LINE}\n" * 5)
     box.journal.put("last", delay=3600)
@@ -152,7 +152,7 @@ def _calls(box: Box) -> list[str]:
     return [line.rpartition("= ")[2] for line in trace.read_text().splitlines() if "inbox.jsonl" in line]
 
 
-def test_tick_behind_a_gigabyte_that_was_given_back_reads_as_much_as_behind_nothing(tmp_path: Path) -> None:
+def test_tick_after_a_gigabyte_that_was_given_back_reads_as_much_as_after_nothing(tmp_path: Path) -> None:
     read = []
     for before in (10_000, 1_000_000_000):
         box = Box(tmp_path / str(before))

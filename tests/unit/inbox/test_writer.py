@@ -210,7 +210,7 @@ os.wait()
 # ── the file ──
 
 
-def test_put_behind_a_line_of_its_own_looks_at_what_others_wrote_since(inbox: Inbox) -> None:
+def test_put_after_a_line_of_its_own_looks_at_what_others_wrote_since(inbox: Inbox) -> None:
     path = inbox.folder / "inbox.jsonl"
     inbox.put("one")
     inbox.put("two")
@@ -256,7 +256,7 @@ def test_append_beside_a_foreign_writer_knows_where_its_line_ends(inbox: Inbox) 
     assert [entry.text for entry in entries] == [str(number) for number in range(100)]
 
 
-def test_has_writer_tells_of_those_who_write_and_not_of_those_who_read(tmp_path: Path) -> None:
+def test_has_writer_reports_those_who_write_and_not_those_who_read(tmp_path: Path) -> None:
     path = tmp_path / "file"
     assert not has_writer(str(path))
     path.touch()
@@ -269,7 +269,7 @@ def test_has_writer_tells_of_those_who_write_and_not_of_those_who_read(tmp_path:
     assert not has_writer(str(path))
 
 
-def test_has_writer_beside_those_who_open_it_ends_nobody(tmp_path: Path) -> None:
+def test_has_writer_beside_those_who_open_it_ends_no_one(tmp_path: Path) -> None:
     """Anyone who opens a file under a lease breaks it, and its holder is sent a signal."""
     path, over = tmp_path / "file", Event()
     path.touch()

@@ -45,7 +45,7 @@ class Bench:
 
 
 @running
-async def test_ask_is_told_whole_and_listed_until_it_is_answered() -> None:
+async def test_ask_is_reported_whole_and_listed_until_it_is_answered() -> None:
     bench = Bench()
     number, future = bench.ask()
     [told] = bench.told
@@ -77,7 +77,7 @@ async def test_ask_says_which_decisions_its_agent_cannot_take() -> None:
 
 
 @running
-async def test_second_answer_is_refused_and_told_who_was_first() -> None:
+async def test_second_answer_is_refused_and_learns_who_was_first() -> None:
     bench = Bench()
     number, future = bench.ask()
     bench.asks.answer({"id": number, "behavior": "deny", "message": "no"})
@@ -161,7 +161,7 @@ def test_what_is_no_answer_is_refused(args: dict[str, Any]) -> None:
 
 
 @running
-async def test_request_that_cannot_be_told_is_left_to_the_terminal() -> None:
+async def test_request_that_cannot_be_reported_is_left_to_the_terminal() -> None:
     told: Told = []
 
     def tell(document: dict[str, Any]) -> None:

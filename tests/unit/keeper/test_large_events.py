@@ -24,7 +24,7 @@ def fetch(events: LargeEvents, told: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_short_document_is_told_as_it_is() -> None:
+def test_short_document_is_reported_as_it_is() -> None:
     document = {"event": "tool", "input": {"a": "ü" * 100}}
     assert LargeEvents().shorten(document) is document
 

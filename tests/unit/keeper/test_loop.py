@@ -85,7 +85,7 @@ def test_readers_that_always_hurry_do_not_keep_timers_from_their_turn(
         loop.remove_reader(heard)
 
 
-def test_reader_and_left_over_that_fail_are_reported_and_hurt_nobody(loop: asyncio.AbstractEventLoop) -> None:
+def test_reader_and_left_over_that_fail_are_reported_and_hurt_no_one(loop: asyncio.AbstractEventLoop) -> None:
     told: list[str] = []
     done: list[str] = []
 

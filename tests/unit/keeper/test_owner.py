@@ -63,7 +63,7 @@ def test_what_is_on_its_way_when_an_owner_leaves_in_order_comes_to_its_end() -> 
 
 
 @pytest.mark.parametrize("patience", [0.0, 0.05])
-def test_it_is_not_waited_for_for_ever(patience: float) -> None:
+def test_wait_is_limited(patience: float) -> None:
     async def steps() -> None:
         scene = Scene(patience)
         scene.leave(FAREWELL)

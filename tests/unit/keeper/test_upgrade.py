@@ -14,7 +14,7 @@ OLD = '{"remuda": 1, "id": "m1a1e76e38cc-6c20761fa3", "at": 1794884122.828, "pro
 
 
 @pytest.mark.parametrize("reason", ["no longer wanted", "taken back"])
-def test_message_that_a_keeper_took_back_for_us_is_told_as_that(tmp_path: Path, reason: str) -> None:
+def test_message_that_a_keeper_took_back_for_us_is_reported_as_that(tmp_path: Path, reason: str) -> None:
     steps = ({"id": "m1", "stage": "accepted"}, {"id": "m1", "stage": "dropped", "reason": reason})
     assert _fate(Trace("m1", tmp_path, steps), asked=True).fate is Fate.TAKEN_BACK
     assert _fate(Trace("m1", tmp_path, steps), asked=False).fate is Fate.ENDED

@@ -70,7 +70,7 @@ def test_diagnose_names_the_cause(
     assert "\n" not in said
 
 
-def test_the_agents_own_file_tells_that_it_waits_where_a_late_hook_tells_of_the_time_before() -> None:
+def test_the_agents_own_file_reports_that_it_waits_where_a_late_hook_reports_the_time_before() -> None:
     assert waited(look("waiting_permission", age=3.0)) == 3.0
     assert waited(look("tool_use", age=1.0, votes=[{"source": "hook", "state": "tool_use"}, OWN_FILE])) == 2.0
     assert waited(look("waiting_answer", age=1.0, votes=[OWN_FILE])) == 2.0

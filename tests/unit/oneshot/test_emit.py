@@ -142,7 +142,7 @@ def test_json_prints_the_result_alone_and_with_verbose_all_in_one_list(
     assert [one["type"] for one in (init, message, result)] == ["system", "assistant", "result"]
 
 
-def test_parts_of_messages_come_behind_init_and_before_their_message(
+def test_parts_of_messages_come_after_init_and_before_their_message(
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
     words = [*STREAM, "--include-partial-messages"]

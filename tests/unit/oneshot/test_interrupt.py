@@ -50,7 +50,7 @@ def test_signal_is_raised_also_when_it_comes_while_something_is_taken_away(where
     assert (done.stdout, done.stderr) == (f"interrupted by {number}\n", "")
 
 
-def test_what_else_is_dropped_is_still_told() -> None:
+def test_what_else_is_dropped_is_still_reported() -> None:
     program = PROGRAM.replace(
         "        end()\n\ndef generator", "        raise ValueError('seen')\n\ndef generator"
     )
@@ -102,7 +102,7 @@ sys.exit(3)
 
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP", "SIGALRM"])
 @pytest.mark.parametrize("where", ["cut_short", "held"])
-def test_signals_behind_the_first_change_nothing_to_the_very_end_of_the_process(
+def test_signals_after_the_first_change_nothing_to_the_very_end_of_the_process(
     where: str, number: str
 ) -> None:
     first = "SIGTERM" if number == "SIGALRM" else number

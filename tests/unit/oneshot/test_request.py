@@ -54,7 +54,7 @@ def arguments(flags: list[str], env: dict[str, str], cwd: Path) -> list[str]:
         (["-", "--timeout", "5"], ["-"], []),
     ],
 )
-def test_parse_reads_a_word_as_a_flag_only_where_it_stands_as_one(
+def test_parse_reads_a_word_as_a_flag_only_at_the_place_of_one(
     words: list[str], prompt: list[str], passed: list[str]
 ) -> None:
     request = parse(words)
@@ -240,6 +240,6 @@ def test_no_permission_checks_are_asked_for_once_and_not_back(flags: list[str], 
     assert '"skipDangerousModePermissionPrompt": true' in given[given.index("--settings") + 1]
 
 
-def test_permission_checks_that_nobody_waived_stay_as_they_are(tmp_path: Path) -> None:
+def test_permission_checks_that_no_one_waived_stay_as_they_are(tmp_path: Path) -> None:
     flags = ["--permission-mode", "manual", "--append-system-prompt", "bypassPermissions"]
     assert arguments(flags, {"HOME": str(tmp_path)}, tmp_path) == flags

@@ -72,7 +72,7 @@ def test_record_that_is_cut_is_left_out_and_the_rest_is_read() -> None:
     ],
     ids=["length", "size", "gap"],
 )
-def test_damage_ends_the_file_and_is_told(damage: bytes) -> None:
+def test_damage_ends_the_file_and_is_reported(damage: bytes) -> None:
     events, parser = parse(DATA + damage + DATA[len(MAGIC) :], DATA)
     assert events == EVENTS
     assert parser.damaged

@@ -161,7 +161,7 @@ def test_query_is_answered_once(screen: Screen, query: bytes, reply: bytes) -> N
 
 
 @pytest.mark.parametrize("query", [b"\x1b]11;?\x07", b"\x1b_Gi=1,a=q,f=24,s=1,v=1;AAAA\x1b\\", b"\x1b[?996n"])
-def test_query_about_what_nobody_knows_is_not_answered(screen: Screen, query: bytes) -> None:
+def test_query_about_what_no_one_knows_is_not_answered(screen: Screen, query: bytes) -> None:
     screen.feed(query)
     assert screen.take_replies() == b""
 

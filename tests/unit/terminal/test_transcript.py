@@ -74,7 +74,7 @@ def test_alternate_screen_comes_after_what_it_covers() -> None:
     assert shown(b"before\r\n\x1b[?1049h\x1b[2J\x1b[HTUI\x1b[?1049lafter") == ["before", "after"]
 
 
-def test_gap_is_told_and_a_second_life_begins_on_a_blank_screen() -> None:
+def test_gap_is_reported_and_a_second_life_begins_on_a_blank_screen() -> None:
     found = lines(SIZE, Output(b"one\x1b[31"), Gap(7), Painted(b"two"), SIZE, Output(b"three"))
     assert found[0] == "one"
     assert "7 bytes of output are missing" in found[1]

@@ -36,7 +36,7 @@ def test_put_block_and_take_block_give_any_file_again(text: bytes | None) -> Non
 
 
 @given(FOREIGN, TEXTS)
-def test_take_block_leaves_what_others_wrote_behind_it(text: bytes, after: bytes) -> None:
+def test_take_block_keeps_what_others_wrote_after_it(text: bytes, after: bytes) -> None:
     before = text + b"\n"
     assert take_block(put_block(before, LINES) + after) == before + after
 
@@ -171,7 +171,7 @@ def test_conf_lines_of_what_is_no_key_is_refused(key: str) -> None:
         (12, 86399.0, "⚠ 12 23h"), (12, 200000.0, "⚠ 12 2d"),
     ],
 )  # fmt: skip
-def test_segment_tells_down_from_empty_and_how_many_wait(waiting: int | None, age: float, text: str) -> None:
+def test_segment_shows_down_empty_and_how_many_wait(waiting: int | None, age: float, text: str) -> None:
     assert segment(waiting, age, styled=False) == text
 
 

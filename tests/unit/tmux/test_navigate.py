@@ -34,7 +34,7 @@ def pane(*places: Place, id_: str = "%7", active: bool = True, zoomed: bool = Fa
 # ── whom ──
 
 
-def test_choose_client_named_is_that_one_whoever_was_active() -> None:
+def test_choose_client_named_is_that_one_if_another_was_active() -> None:
     assert choose_client([client("a"), client("b", 9)], name="a").name == "a"
 
 

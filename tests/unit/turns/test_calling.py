@@ -33,7 +33,7 @@ from remuda.inbox.receipts import Trace, follow
 from remuda.turns.account import Account
 from remuda.turns.driver import Driver
 from remuda.turns.message_policy import Rules
-from remuda.turns.readiness import Look, Step, readiness
+from remuda.turns.readiness import SessionSnapshot, Step, readiness
 from remuda.turns.turn import End, Turn
 from support.messages import stages, step
 from support.mustang.agent import MustangPrompts, StableTransport
@@ -257,5 +257,5 @@ def test_call_waits_for_the_same_as_typing_but_leaves_a_draft(
         "composer": Composer(ComposerKind.EMPTY),
         **look,
     }
-    found = readiness(Look(by_call=True, **given))
+    found = readiness(SessionSnapshot(by_call=True, **given))
     assert (found.step, why in found.reason) == (step_wanted, True)

@@ -47,7 +47,7 @@ def test_agent_that_draws_nothing_is_given_no_more_than_that() -> None:
 
 
 @pytest.mark.parametrize("delay", [0.02, 0.4], ids=["quick", "slow"])
-def test_pairs_are_further_apart_than_a_pair_and_not_for_ever(delay: float | None) -> None:
+def test_pairs_are_further_apart_than_a_pair_and_not_forever(delay: float | None) -> None:
     times = pressed(delay)
     assert len(times) == Presses.MOST
     gaps = [after - before for before, after in pairwise(times)]

@@ -9,11 +9,11 @@ import pytest
 from remuda.agents.prompting import Composer, ComposerKind
 from remuda.agents.state import RESTING, WAITING, State
 from remuda.frozen import replaced
-from remuda.turns.readiness import DRAW_TIMEOUT, TYPING_PAUSE, Look, Readiness, Step, readiness
+from remuda.turns.readiness import DRAW_TIMEOUT, TYPING_PAUSE, Readiness, SessionSnapshot, Step, readiness
 
 EMPTY = Composer(ComposerKind.EMPTY)
 DRAFT = Composer(ComposerKind.DRAFT, "half a thought")
-READY = Look(State.IDLE, agreed=True, composer=EMPTY)
+READY = SessionSnapshot(State.IDLE, agreed=True, composer=EMPTY)
 
 
 def test_readiness_idle_and_empty_is_ready() -> None:
@@ -48,7 +48,7 @@ def test_readiness_only_a_resting_session_is_typed_into(state: State) -> None:
         ),
     ],
 )
-def test_readiness_waits_with_the_reason(look: Look, reason: str) -> None:
+def test_readiness_waits_with_the_reason(look: SessionSnapshot, reason: str) -> None:
     ready = readiness(look)
     assert ready.step is Step.WAIT
     assert reason in ready.reason
@@ -64,7 +64,7 @@ def test_readiness_what_passes_by_itself_says_when_to_look_again() -> None:
         assert readiness(look).look_again is None
 
 
-def test_readiness_draft_that_nobody_touches_is_laid_aside() -> None:
+def test_readiness_draft_that_no_one_touches_is_laid_aside() -> None:
     look = replace(READY, composer=DRAFT, draft_patience=10.0)
     assert readiness(replace(look, since_typed=9.9)).step is Step.WAIT
     assert readiness(replace(look, since_typed=10.0)).step is Step.STASH
@@ -81,7 +81,9 @@ def test_readiness_draft_is_never_touched_while_the_agent_does_not_rest(state: S
 
 
 def test_readiness_dialog_comes_before_all_that_is_less_urgent() -> None:
-    look = Look(State.IDLE, agreed=False, composer=DRAFT, dialog="dialog", since_typed=0, limited_for=9)
+    look = SessionSnapshot(
+        State.IDLE, agreed=False, composer=DRAFT, dialog="dialog", since_typed=0, limited_for=9
+    )
     assert readiness(look).reason == "a dialog is open"
 
 

@@ -27,7 +27,7 @@ from support.turns import OURS, PROMPTS, THEIRS, facts, made, outcome, stops, ta
 # ── taken ──
 
 
-def test_turn_steps_are_told_once_each_in_their_order() -> None:
+def test_turn_steps_are_reported_once_each_in_their_order() -> None:
     turn = made()
     assert str(turn.stage) == "written"
     assert facts(turn, PromptSubmitted("do it", OURS)) == ["submitted"]
@@ -44,7 +44,7 @@ def test_turn_steps_are_told_once_each_in_their_order() -> None:
     assert facts(turn, PromptSubmitted("do it", OURS), PromptRecorded("do it", OURS)) == []
 
 
-def test_turn_that_no_hook_told_of_is_submitted_by_its_transcript() -> None:
+def test_turn_that_no_hook_reported_is_submitted_by_its_transcript() -> None:
     turn = made()
     told = turn.take(PromptRecorded("do it", OURS, "s"))
     assert [fact.stage for fact in told] == ["submitted", "recorded"]
@@ -238,7 +238,7 @@ def test_turn_of_which_nothing_was_said_is_not_answered_by_its_transcript() -> N
 # ── others ──
 
 
-def test_turn_answer_to_a_prompt_queued_behind_it_is_not_its_own() -> None:
+def test_turn_answer_to_a_prompt_queued_after_it_is_not_its_own() -> None:
     turn = taken(
         PromptSubmitted("my own", THEIRS), TurnStopped("done", OURS), TurnStopped("to the human", THEIRS)
     )
@@ -264,7 +264,7 @@ def test_turn_that_waits_for_its_background_ends_with_its_own_answer_when_somebo
     assert (turn.outcome.end, turn.outcome.text) == (End.ANSWERED, "so far")
 
 
-def test_interrupt_of_a_prompt_that_was_queued_behind_ours_is_not_ours() -> None:
+def test_interrupt_of_a_prompt_that_was_queued_after_ours_is_not_ours() -> None:
     turn = taken(PromptSubmitted("my own", OURS), TurnStopped("done", OURS), TurnInterrupted())
     assert (outcome(turn).end, outcome(turn).text) == (End.ANSWERED, "done")
 
@@ -287,7 +287,7 @@ def behind(*signals: AgentEvent) -> Turn:
     return turn
 
 
-def test_turn_behind_another_is_not_answered_by_that_one() -> None:
+def test_turn_after_another_is_not_answered_by_that_one() -> None:
     turn = behind(TurnStopped("noted", THEIRS))
     assert (turn.submitted, turn.ending, turn.prompt_id) == (True, False, None)
     turn.take(PromptRecorded("do it", OURS))
@@ -295,7 +295,7 @@ def test_turn_behind_another_is_not_answered_by_that_one() -> None:
     assert (outcome(turn).text, outcome(turn).facts["prompt_id"]) == ("done", OURS)
 
 
-def test_turn_behind_another_is_answered_without_a_transcript_too() -> None:
+def test_turn_after_another_is_answered_without_a_transcript_too() -> None:
     assert outcome(behind(TurnStopped("noted", THEIRS), TurnStopped("done", OURS))).text == "done"
 
 

@@ -32,7 +32,7 @@ def test_stop_of_the_turn_before_is_none_of_ours() -> None:
     assert stops(made(), TurnStopped("late", None)) == [None]
 
 
-def test_stop_behind_a_notice_of_its_own_background_is_ours() -> None:
+def test_stop_after_a_notice_of_its_own_background_is_ours() -> None:
     stop = TurnStopped("all done", "p-notice")
     heard = stops(
         made(), PromptSubmitted("do it", OURS), PromptSubmitted("<task>", "p-notice", notice=True), stop
@@ -74,7 +74,7 @@ SUBAGENT, SHELL = Task("a", "subagent"), Task("b", "shell", is_shell=True)
         ((SHELL, SUBAGENT), True, False),
     ],
 )
-def test_stop_is_final_when_nobody_sends_the_agent_on_and_nothing_will_wake_it(
+def test_stop_is_final_when_no_one_sends_the_agent_on_and_nothing_will_wake_it(
     begun: tuple[Task, ...], last_word: bool, final: bool
 ) -> None:
     told = stop_document(TurnStopped("done", OURS, (), "s"), begun, last_word=last_word)

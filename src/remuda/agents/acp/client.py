@@ -14,7 +14,7 @@ from . import protocol
 from .protocol import Call, Notice, Reply, RpcReader
 
 
-class CallFailed(Exception):
+class CallRefused(Exception):
     """The agent answered a call with an error."""
 
     def __init__(self, words: str, code: int = 0) -> None:
@@ -49,7 +49,7 @@ class AcpClient:
         self.process.start(argv, cwd, env, asyncio.get_running_loop())
 
     async def call(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the result. Raises `CallFailed`, and `SessionCrashed` if the agent ends first.
+        """Return the result. Raises `CallRefused`, and `SessionCrashed` if the agent ends first.
 
         A cancelled call is not taken back: the agent goes on with it.
         """
@@ -96,7 +96,7 @@ class AcpClient:
         if waiting is None or waiting.done():
             return
         if reply.error:
-            waiting.set_exception(CallFailed(reply.error, reply.code))
+            waiting.set_exception(CallRefused(reply.error, reply.code))
         else:
             waiting.set_result(reply.result)
 

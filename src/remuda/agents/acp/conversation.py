@@ -30,7 +30,7 @@ from remuda.untrusted import (
 )
 
 from . import asking, protocol
-from .client import AcpClient, CallFailed
+from .client import AcpClient, CallRefused
 from .notes import NO_LOAD
 from .protocol import Call, Notice, TextPiece, ToolBegan, ToolEnded
 from .records import CLOCK_SLACK, file_name, find_past
@@ -61,7 +61,7 @@ class Refused(Exception):
 
 
 @dataclass(slots=True)
-class Turn:
+class PromptTurn:
     id: str
     text: str
     message: str | None
@@ -77,7 +77,7 @@ class Turn:
 
 
 @dataclass(slots=True)
-class Ask:
+class OpenRequest:
     """A permission request that is open."""
 
     call: object
@@ -111,8 +111,8 @@ class AcpConversation:
         self._past: dict[str, Note] = {}
         """How the turns of this process ended, by their message."""
         self.id = ""
-        self.turn: Turn | None = None
-        self.asks: dict[str, Ask] = {}
+        self.turn: PromptTurn | None = None
+        self.asks: dict[str, OpenRequest] = {}
 
     # ── the start ──
 
@@ -152,7 +152,7 @@ class AcpConversation:
             words = f"; it printed: {one_line(complaint)}" if complaint else ""
             late = f"the agent has not answered {method} within {START_TIMEOUT:g} s"
             raise SpawnFailed(late + words) from None
-        except CallFailed as error:
+        except CallRefused as error:
             hint = None
             if error.code == protocol.AUTHENTICATION_REQUIRED:
                 hint = "sign in with the agent's own command first"
@@ -180,13 +180,13 @@ class AcpConversation:
 
     # ── a turn ──
 
-    def prompt(self, text: str, message: str | None = None) -> Turn:
+    def prompt(self, text: str, message: str | None = None) -> PromptTurn:
         """Send a prompt. Raises `Refused`. Its turn ends with a note."""
         if not self.ready:
             raise Refused(self._why_ended or "the agent is still starting")
         if self.turn is not None:
             raise Refused("a turn is running")
-        turn = Turn(f"{self._run_id}-{next(self._ids)}", text, message)
+        turn = PromptTurn(f"{self._run_id}-{next(self._ids)}", text, message)
         try:
             self._record("prompt", sync=True, turn=turn.id, message=message, text=text)
         except OSError as error:
@@ -198,10 +198,10 @@ class AcpConversation:
         self._tasks.start(self._run(turn))
         return turn
 
-    async def _run(self, turn: Turn) -> None:
+    async def _run(self, turn: PromptTurn) -> None:
         try:
             result = await self._client.call("session/prompt", protocol.prompt(self.id, turn.text))
-        except CallFailed as error:
+        except CallRefused as error:
             is_login = error.code == protocol.AUTHENTICATION_REQUIRED
             self._end(turn, "failed", f"the agent answered with an error: {error}", signed_out=is_login)
         except RemoteProtocolError as error:
@@ -218,7 +218,7 @@ class AcpConversation:
             else:
                 self._end(turn, "failed", f"the agent stopped: {one_line(str(why))[:80]}")
 
-    async def proven(self, turn: Turn) -> bool:
+    async def proven(self, turn: PromptTurn) -> bool:
         """Return whether the agent has begun this turn, or ended it. Waits for a while."""
         try:
             async with asyncio.timeout(PROOF_TIMEOUT):
@@ -228,16 +228,16 @@ class AcpConversation:
             pass
         return turn.begun
 
-    def _begin(self, turn: Turn) -> None:
+    def _begin(self, turn: PromptTurn) -> None:
         if not turn.begun:
             turn.begun = True
             self._tell(self._begun_note(turn))
             self._changed.notify()
 
-    def _begun_note(self, turn: Turn) -> Note:
+    def _begun_note(self, turn: PromptTurn) -> Note:
         return {"note": "began", "turn": turn.id, "text": turn.text}
 
-    def _end(self, turn: Turn, how: str, text: str = "", **more: Any) -> None:
+    def _end(self, turn: PromptTurn, how: str, text: str = "", **more: Any) -> None:
         if self.turn is not turn:
             return
         self._begin(turn)
@@ -293,7 +293,7 @@ class AcpConversation:
         self._record("notice", text=f"{chosen or 'not decided'}: {by}")
         return True
 
-    def _ask(self, turn: Turn, call: Call) -> None:
+    def _ask(self, turn: PromptTurn, call: Call) -> None:
         fields = as_object(call.params.get("toolCall"))
         tool = self._merged(turn, fields)
         options = asking.read_options(call.params)
@@ -315,7 +315,7 @@ class AcpConversation:
             "title": tool.title or tool.name,
             **asking.request_of(tool, options, fields),
         }
-        self.asks[ask_id] = Ask(call.id, options, note)
+        self.asks[ask_id] = OpenRequest(call.id, options, note)
         self._tell(note)
 
     # ── what the agent says ──
@@ -358,7 +358,7 @@ class AcpConversation:
             case None:
                 self._show_aside(turn, kind, update)
 
-    def _show_aside(self, turn: Turn, kind: object, update: Mapping[str, Any]) -> None:
+    def _show_aside(self, turn: PromptTurn, kind: object, update: Mapping[str, Any]) -> None:
         """Show what is neither the answer nor a tool: thoughts and the plan."""
         if kind == "agent_thought_chunk":
             thought = text_at(as_object(update.get("content")), "text") or ""
@@ -379,21 +379,21 @@ class AcpConversation:
             tool = protocol.read_tool(update)
             self._tell({"note": "earlier", "who": "tool", "text": tool.title or tool.name})
 
-    def _text(self, turn: Turn, text: str) -> None:
+    def _text(self, turn: PromptTurn, text: str) -> None:
         turn.answer = _bounded(turn.answer, text)
         turn.block = _bounded(turn.block, text)
         note = {"note": "text", "turn": turn.id, "block": turn.blocks, "index": turn.pieces, "text": text}
         turn.pieces += 1
         self._tell(note)
 
-    def _close_block(self, turn: Turn) -> None:
+    def _close_block(self, turn: PromptTurn) -> None:
         """Record the text so far: something else follows it."""
         if turn.block:
             self._record("text", turn=turn.id, text=turn.block)
         turn.block, turn.pieces = "", 0
         turn.blocks += 1
 
-    def _tool_began(self, turn: Turn, tool: ToolBegan) -> None:
+    def _tool_began(self, turn: PromptTurn, tool: ToolBegan) -> None:
         self._close_block(turn)
         turn.answer = ""  # what follows the last tool is the answer
         turn.tools[tool.id] = tool
@@ -403,7 +403,7 @@ class AcpConversation:
         facts = {"id": tool.id, "tool": tool.name, "title": tool.title, "input": given}
         self._tell({"note": "tool", "turn": turn.id, **facts})
 
-    def _tool_ended(self, turn: Turn, ended: ToolEnded) -> None:
+    def _tool_ended(self, turn: PromptTurn, ended: ToolEnded) -> None:
         tool = turn.tools.get(ended.id, ToolBegan(ended.id, "", {}))
         self._close_block(turn)
         turn.answer = ""
@@ -413,7 +413,7 @@ class AcpConversation:
         facts = {"id": ended.id, "tool": tool.name, "ok": ended.ok, "text": content}
         self._tell({"note": "tool_ended", "turn": turn.id, **facts})
 
-    def _merged(self, turn: Turn, fields: Mapping[str, Any]) -> ToolBegan:
+    def _merged(self, turn: PromptTurn, fields: Mapping[str, Any]) -> ToolBegan:
         """Return a tool with what was said of it before: an update has only what changed."""
         new = protocol.read_tool(fields)
         known = turn.tools.get(new.id)

@@ -17,7 +17,7 @@ from remuda.agents.events import (
     Report,
     TextShown,
     ToolFinished,
-    ToolResult,
+    ToolOutput,
     ToolsFinished,
     ToolStarted,
     TurnFailed,
@@ -73,7 +73,7 @@ def _events(note: Mapping[str, Any]) -> list[AgentEvent]:
             return [ToolStarted(tool, as_object(note.get("input")), call)]
         case "tool_ended":
             finished = ToolFinished(call, ok=note.get("ok") is True, tool=tool)
-            return [finished, ToolsFinished((ToolResult(call, tool, text),))]
+            return [finished, ToolsFinished((ToolOutput(call, tool, text),))]
         case "asked":
             reason, offers = str(note.get("reason")), as_objects(note.get("suggestions"))
             return [PermissionRequested(tool, as_object(note.get("input")), reason, offers, turn, call)]

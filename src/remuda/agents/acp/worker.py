@@ -44,7 +44,7 @@ from remuda.untrusted import as_object
 
 from . import protocol
 from .asking import EDITED
-from .client import AcpClient, CallFailed
+from .client import AcpClient, CallRefused
 from .protocol import Call, Notice, PermissionAsked, TextPiece, ToolBegan, ToolEnded
 
 _HELPER_TIMEOUT = 0.5
@@ -140,7 +140,7 @@ class AcpWorker:
             complaint = self.client.process.complaint()
             words = f"; stderr: {complaint}" if complaint else ""
             raise SpawnTimeout(f"the agent was not ready within {timeout:g} s: {step}{words}") from None
-        except CallFailed as error:
+        except CallRefused as error:
             raise SpawnFailed(f"the agent is not ready: {step}: {error}") from None
         except SessionCrashed as crash:
             raise SpawnFailed(f"the agent exited before it was ready: {crash.detail}") from None
@@ -186,7 +186,7 @@ class AcpWorker:
             turn.result = await self.client.call(
                 "session/prompt", protocol.prompt(self.conversation_id, text)
             )
-        except CallFailed as error:
+        except CallRefused as error:
             turn.error = AgentError(str(error))
         except Exception as error:  # noqa: BLE001  # raised in the caller's request
             turn.error = error
@@ -299,7 +299,7 @@ class AcpWorker:
                 await self._check_clean()
         except TimeoutError:
             raise WaitTimeout(f"the conversation was not renewed within {timeout:g} s") from None
-        except CallFailed as error:
+        except CallRefused as error:
             raise SessionDirty(f"the agent did not start a new conversation: {error}") from None
 
     async def _check_clean(self) -> None:

@@ -27,7 +27,7 @@ from remuda.agents.events import (
     Task,
     TextShown,
     ToolFinished,
-    ToolResult,
+    ToolOutput,
     ToolsFinished,
     ToolStarted,
     TurnStopped,
@@ -192,7 +192,7 @@ def _post_tool_batch(payload: Payload, _at: float) -> Iterator[AgentEvent]:
     results = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
     yield ToolsFinished(
         tuple(
-            ToolResult(str(call.get("tool_use_id")), str(call.get("tool_name")), call.get("tool_response"))
+            ToolOutput(str(call.get("tool_use_id")), str(call.get("tool_name")), call.get("tool_response"))
             for call in results
         )
     )

@@ -86,6 +86,8 @@ class ClaudeSources:
     permissions: PermissionReader = ClaudePermissions()
     conversations: ConversationReader | None = ClaudeConversations()
     hook_events = staticmethod(hook_events)
+    shell_variables = ("TMUX", "TMUX_PANE", "CLAUDE_PID", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_JOB_DIR")
+    """As `boss/hook.sh` writes them in front of an event. `hook.py` sends the same."""
 
     # ── running agents ──
 

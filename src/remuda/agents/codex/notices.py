@@ -23,7 +23,7 @@ from remuda.agents.events import (
     Report,
     TextShown,
     ToolFinished,
-    ToolResult,
+    ToolOutput,
     ToolsFinished,
     ToolStarted,
     TurnFailed,
@@ -341,7 +341,7 @@ class ThreadReader:
         started = [] if self._items.pop(call, None) is not None else [ToolStarted(tool, given, call)]
         self.open.pop(call, None)
         ok, denied = item.get("status") == "completed", item.get("status") == "declined"
-        result = ToolResult(call, tool, _tool_result(item))
+        result = ToolOutput(call, tool, _tool_result(item))
         return [*started, ToolFinished(call, ok=ok, denied=denied, tool=tool), ToolsFinished((result,))]
 
     def turn_ended(self, turn: Document) -> list[AgentEvent]:

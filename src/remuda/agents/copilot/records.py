@@ -19,7 +19,7 @@ from remuda.agents.events import (
     PromptRecorded,
     Report,
     ToolFinished,
-    ToolResult,
+    ToolOutput,
     ToolsFinished,
     ToolStarted,
     TurnFailed,
@@ -109,7 +109,7 @@ def _tool_end(data: Record, _session_id: str | None) -> Iterator[AgentEvent]:
     ok, denied = data.get("success") is True, as_object(data.get("error")).get("code") == "rejected"
     text = as_object(data.get("result")).get("content") or as_object(data.get("error")).get("message")
     yield ToolFinished(_call(data), ok=ok, denied=denied)
-    yield ToolsFinished((ToolResult(_call(data), "", text),))
+    yield ToolsFinished((ToolOutput(_call(data), "", text),))
 
 
 def _requested(data: Record, _session_id: str | None) -> Iterator[AgentEvent]:

@@ -31,8 +31,8 @@ from remuda.untrusted import as_object, as_objects, parse_object
 
 from .asking import answer_list
 from .messages import failure, find_call, info_of, make_message_id, past_of
-from .reader import ConversationReader
-from .server import Address, Server
+from .reader import EventReader
+from .server import OpencodeServer, ServerAddress
 
 log = logging.getLogger("remuda.agents.opencode")
 
@@ -51,10 +51,10 @@ CLEAR_COMMANDS = ("new", "clear")
 
 class OpencodeChannel:
     def __init__(self, address: CallAddress) -> None:
-        self._server = Server(address)
-        known = Address.read(address.url)
+        self._server = OpencodeServer(address)
+        known = ServerAddress.read(address.url)
         self._folder = known.folder
-        self._reader = ConversationReader(known.conversation)
+        self._reader = EventReader(known.conversation)
         self._written: set[str] = set()
         self._reports: asyncio.Queue[Report | None] = asyncio.Queue()
         self._changed = Wakeup()

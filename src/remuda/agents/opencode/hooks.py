@@ -26,7 +26,7 @@ from remuda.agents.state import Source
 from remuda.untrusted import LONGEST_NAME, as_object, finite, name_at, text_at
 
 from .messages import failure, limit
-from .reader import ConversationReader
+from .reader import EventReader
 
 Facts = Mapping[str, Any]
 _PATIENT_ATTEMPTS = 4
@@ -79,11 +79,11 @@ def _failed(facts: Facts, _at: float) -> Iterator[AgentEvent]:
 
 
 def _asked(facts: Facts, _at: float) -> Iterator[AgentEvent]:
-    yield from ConversationReader("").asked(facts)
+    yield from EventReader("").asked(facts)
 
 
 def _questioned(facts: Facts, _at: float) -> Iterator[AgentEvent]:
-    yield from ConversationReader("").questioned(facts)
+    yield from EventReader("").questioned(facts)
 
 
 def _decided(facts: Facts, _at: float) -> Iterator[AgentEvent]:

@@ -17,7 +17,7 @@ from remuda.errors import InvalidOptions, SpawnFailed
 from remuda.frozen import frozen
 from remuda.untrusted import as_object, as_objects, dump_json, parse_object
 
-from .server import USER, Address, request_now
+from .server import USER, ServerAddress, request_now
 
 _LISTENING = re.compile(r"listening on (http://127\.0\.0\.1:\d+)")
 _SETTINGS = {"-m": "model", "--model": "model", "--agent": "default_agent"}
@@ -112,7 +112,7 @@ def server_environment(context: LaunchContext, settings: Mapping[str, Any]) -> d
 def make_companion(context: LaunchContext, skip: int) -> Companion:
     """Return the server's process. `skip`: how many words start the program."""
     words = read_words(context.argv[skip:])
-    port = Address.read(context.call.url).port if context.call is not None else 0
+    port = ServerAddress.read(context.call.url).port if context.call is not None else 0
     argv = [*context.argv[:skip], "serve", "--hostname", "127.0.0.1", "--port", str(port), *words.server]
     return Companion(argv, server_environment(context, words.settings))
 
@@ -134,7 +134,7 @@ def find_address(context: LaunchContext, output: str, skip: int) -> str | None:
         conversation = _open_conversation(context, found[1], str(known or ""), last=words.last)
     except OSError as error:
         raise SpawnFailed(f"opencode's server does not answer: {error}") from error
-    return Address(found[1], conversation, str(context.scratch)).url
+    return ServerAddress(found[1], conversation, str(context.scratch)).url
 
 
 def _open_conversation(context: LaunchContext, base: str, known: str, *, last: bool) -> str:
@@ -161,7 +161,7 @@ def _open_conversation(context: LaunchContext, base: str, known: str, *, last: b
 def make_launch(context: LaunchContext, skip: int) -> Launch:
     """Return how the terminal is started."""
     assert context.call is not None
-    address = Address.read(context.call.url)
+    address = ServerAddress.read(context.call.url)
     words = read_words(context.argv[skip:])
     # The server's folder is its real path: events of another spelling would not reach the terminal.
     folder = os.path.realpath(context.cwd)

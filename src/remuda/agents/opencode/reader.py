@@ -23,7 +23,7 @@ from remuda.agents.events import (
     Report,
     TextShown,
     ToolFinished,
-    ToolResult,
+    ToolOutput,
     ToolsFinished,
     ToolStarted,
     TurnFailed,
@@ -55,7 +55,7 @@ class _Message:
         return {"info": self.info, "parts": list(self.parts.values())}
 
 
-class ConversationReader:
+class EventReader:
     """`records` collects messages that are complete, for the transcript."""
 
     def __init__(self, conversation: str, transcript: str = "") -> None:
@@ -296,7 +296,7 @@ class ConversationReader:
             content = state.get("output") if ok else state.get("error")
             denied = not ok and str(content).startswith(REJECTED)
             events.append(ToolFinished(call, ok, denied, tool, as_object(state.get("input"))))
-            events.append(ToolsFinished((ToolResult(call, tool, content),)))
+            events.append(ToolsFinished((ToolOutput(call, tool, content),)))
         return events
 
     def _removed(self, facts: Document) -> list[AgentEvent]:
@@ -446,21 +446,21 @@ def _texts(value: object) -> list[str]:
 
 
 _HANDLERS = {
-    "session.created": ConversationReader._rest,  # read before
-    "session.updated": ConversationReader._rest,
-    "session.deleted": ConversationReader._deleted,
-    "session.status": ConversationReader._status,
-    "session.idle": ConversationReader._rest,
-    "session.error": ConversationReader._failed,
-    "message.updated": ConversationReader._updated,
-    "message.removed": ConversationReader._removed,
-    "message.part.updated": ConversationReader._part,
-    "message.part.delta": ConversationReader._delta,
-    "permission.asked": ConversationReader.asked,
-    "permission.replied": ConversationReader._decided,
-    "question.asked": ConversationReader.questioned,
-    "question.replied": ConversationReader._decided,
-    "question.rejected": ConversationReader._decided,
+    "session.created": EventReader._rest,  # read before
+    "session.updated": EventReader._rest,
+    "session.deleted": EventReader._deleted,
+    "session.status": EventReader._status,
+    "session.idle": EventReader._rest,
+    "session.error": EventReader._failed,
+    "message.updated": EventReader._updated,
+    "message.removed": EventReader._removed,
+    "message.part.updated": EventReader._part,
+    "message.part.delta": EventReader._delta,
+    "permission.asked": EventReader.asked,
+    "permission.replied": EventReader._decided,
+    "question.asked": EventReader.questioned,
+    "question.replied": EventReader._decided,
+    "question.rejected": EventReader._decided,
 }
 _OF_MESSAGES = frozenset(["message.updated", "message.part.updated"])
 _OF_REQUESTS = frozenset(one for one in _HANDLERS if one.startswith(("permission.", "question.")))

@@ -24,7 +24,7 @@ _START_TIMEOUT = 30.0
 
 
 @frozen
-class Address:
+class ServerAddress:
     """A server, the conversation that its terminal shows, and the folder for our records of it."""
 
     base: str
@@ -36,7 +36,7 @@ class Address:
         return f"{self.base}/{self.conversation}#{quote(self.folder)}"
 
     @classmethod
-    def read(cls, url: str) -> Address:
+    def read(cls, url: str) -> ServerAddress:
         from urllib.parse import unquote
 
         parts = urlsplit(url)
@@ -73,11 +73,11 @@ def _document(data: bytes) -> Any:
         return None
 
 
-class Server:
+class OpencodeServer:
     """Every method raises `ChannelLost` if the server cannot be reached or ends the connection."""
 
     def __init__(self, address: CallAddress) -> None:
-        self._location = urlsplit(Address.read(address.url).base)
+        self._location = urlsplit(ServerAddress.read(address.url).base)
         self._secret = address.secret
 
     async def request(self, method: str, path: str, body: object = None) -> tuple[int, Any]:

@@ -46,7 +46,7 @@ Document = dict[str, Any]
 _BAD_DOCUMENT = (ValueError, TypeError, KeyError, AttributeError, RecursionError, InvalidOptions)
 
 
-class Kept:
+class KeptSessions:
     name = "kept"
 
     def __init__(
@@ -291,7 +291,7 @@ class Follower:
             return
         if isinstance(told := payload.get("session_id"), str) and told:
             await self._be_called(told, at)
-        event = payload.get("hook_event_name")
+        event = payload.get("hook_event_name")  # such a keeper has no other agent with hooks than Claude
         if event == "PermissionRequest" and self._is_asked(payload):
             return
         number = f"hook:{self._name}:{event}:{at}"

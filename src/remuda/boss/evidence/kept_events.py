@@ -50,8 +50,8 @@ def session_id_of(status: Mapping[str, Any]) -> str:
     An agent that shows its trust dialog has reported nothing yet, but waits for a human already.
     """
     conversation = status.get("conversation")
-    told = conversation.get("session_id") if isinstance(conversation, dict) else None
-    return told if isinstance(told, str) and told else f"kept:{status.get('name')}"
+    own_id = conversation.get("session_id") if isinstance(conversation, dict) else None
+    return own_id if isinstance(own_id, str) and own_id else f"kept:{status.get('name')}"
 
 
 def identity(status: Mapping[str, Any]) -> Facts:

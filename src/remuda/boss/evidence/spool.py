@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from remuda.agents import DEFAULT_AGENT
+from remuda.agents import DEFAULT_AGENT, find_sources
 from remuda.durable import open_regular
 from remuda.errors import InvalidOptions, StoreFailed
 from remuda.paths import private_folder
@@ -35,8 +35,6 @@ _PAUSE = 0.4
 _BAD = ".bad"
 _WATCHED = ".watched"
 """Shows hooks that the boss watches the folder."""
-_VARIABLES = ("TMUX", "TMUX_PANE", "CLAUDE_PID", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_JOB_DIR")
-"""As `hook.sh` writes them in front of its event."""
 _WRITING = 15.0
 """A hook that takes longer to write its file was killed."""
 _NOT_AN_EVENT = (ValueError, KeyError, TypeError, AttributeError, InvalidOptions)
@@ -200,14 +198,16 @@ def _read(path: Path) -> Iterator[Document | Exception]:
 
 
 def _from_shell(data: bytes, pid: str, written: int) -> Document | None:
-    *values, payload = data.split(b"\0", len(_VARIABLES))
-    if len(values) < len(_VARIABLES):
+    """Read what `hook.sh` wrote, which only the default agent runs: its variables, then its event."""
+    names: tuple[str, ...] = getattr(find_sources(DEFAULT_AGENT), "shell_variables", ())
+    *values, payload = data.split(b"\0", len(names))
+    if len(values) < len(names):
         raise ValueError("it is incomplete")
     if not payload.strip():
         if _is_young(written):
             raise ValueError("its payload is missing")
         return None
-    variables = zip(_VARIABLES, (value.decode("utf-8", "replace") for value in values), strict=True)
+    variables = zip(names, (value.decode("utf-8", "replace") for value in values), strict=True)
     return {
         "id": f"h{written}-{pid}",
         "at": written / 1e9,

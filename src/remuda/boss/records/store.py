@@ -50,7 +50,7 @@ def _nothing() -> Iterator[Statement]:
 
 
 @dataclass(slots=True)
-class _Job:
+class _PendingWrite:
     epoch: int
     statements: Callable[[], Iterator[Statement]]
     done: asyncio.Future[None]
@@ -80,7 +80,7 @@ class Store:
         self.figures = figures.Figures(path)
         self._tidier = database.connect(path)
         self._loop = asyncio.get_running_loop()
-        self._waiting: list[_Job] = []
+        self._waiting: list[_PendingWrite] = []
         self._scheduled = False
         self._took = 0.0
         """Recent duration of a transaction on this disk."""
@@ -121,7 +121,7 @@ class Store:
         self, statements: Callable[[], Iterator[Statement]], *, remembered: bool
     ) -> asyncio.Future[None]:
         done: asyncio.Future[None] = self._loop.create_future()
-        self._waiting.append(_Job(self.epoch, statements, done, remembered))
+        self._waiting.append(_PendingWrite(self.epoch, statements, done, remembered))
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._flush)
@@ -147,14 +147,14 @@ class Store:
             self._scheduled = True
             self._loop.call_soon(self._flush)
 
-    def _next_batch(self) -> list[_Job]:
+    def _next_batch(self) -> list[_PendingWrite]:
         batch, self._waiting = self._waiting[:_BATCH], self._waiting[_BATCH:]
         return batch
 
-    def _flush_here(self, batch: list[_Job]) -> None:
+    def _flush_here(self, batch: list[_PendingWrite]) -> None:
         self._tell(batch, self._attempt(batch))
 
-    def _flush_beside(self, batch: list[_Job]) -> None:
+    def _flush_beside(self, batch: list[_PendingWrite]) -> None:
         def finished(future: Future[list[StoreFailed | None]]) -> None:
             if not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._finished, batch, future)
@@ -162,12 +162,12 @@ class Store:
         self._busy = self._beside.submit(self._attempt, batch)
         self._busy.add_done_callback(finished)
 
-    def _finished(self, batch: list[_Job], future: Future[list[StoreFailed | None]]) -> None:
+    def _finished(self, batch: list[_PendingWrite], future: Future[list[StoreFailed | None]]) -> None:
         self._busy = None
         self._tell(batch, future.result())
         self._flush()
 
-    def _attempt(self, jobs: list[_Job]) -> list[StoreFailed | None]:
+    def _attempt(self, jobs: list[_PendingWrite]) -> list[StoreFailed | None]:
         """Write all in one transaction; if that fails, each alone, up to the one that cannot be written."""
         current = [job for job in jobs if job.epoch > self._failed_epoch]
         error = self._transaction(current) if len(current) == len(jobs) else StoreFailed("stale")
@@ -183,7 +183,7 @@ class Store:
             outcomes.append(failed)
         return outcomes
 
-    def _transaction(self, jobs: list[_Job]) -> StoreFailed | None:
+    def _transaction(self, jobs: list[_PendingWrite]) -> StoreFailed | None:
         execute = self._writer.execute
         try:
             execute("BEGIN IMMEDIATE")
@@ -201,7 +201,7 @@ class Store:
             return StoreFailed(f"cannot write to {self.path}: {error}", hint="is the disk full?")
         return None
 
-    def _tell(self, jobs: list[_Job], outcomes: list[StoreFailed | None]) -> None:
+    def _tell(self, jobs: list[_PendingWrite], outcomes: list[StoreFailed | None]) -> None:
         for job, error in zip(jobs, outcomes, strict=True):
             if job.done.done():  # its caller has gone
                 continue

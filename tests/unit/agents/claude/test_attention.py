@@ -44,7 +44,7 @@ def test_hook_says_where_it_comes_from() -> None:
     }.items() <= event.facts.items()
 
 
-def test_stop_tells_the_last_message_and_what_goes_on() -> None:
+def test_stop_reports_the_last_message_and_what_goes_on() -> None:
     running = {"id": "a2", "type": "subagent", "status": "running", "description": "sub"}
     shell = {"id": "b1", "type": "shell", "status": "running"}
     kind, facts = hook("Stop", last_assistant_message="done", background_tasks=[running, shell])
@@ -59,7 +59,7 @@ def test_prompt_that_the_agent_gives_itself_is_no_prompt() -> None:
     assert (kind, facts["notice"]) == (EventKind.WORKING, True)
 
 
-def test_permission_request_is_told_whole_and_has_the_key_of_its_call() -> None:
+def test_permission_request_is_reported_whole_and_has_the_key_of_its_call() -> None:
     given = {"command": "touch zz1", "description": "x"}
     kind, facts = hook(
         "PermissionRequest", tool_name="Bash", tool_input=given, permission_suggestions=[{"type": "setMode"}]
@@ -71,7 +71,7 @@ def test_permission_request_is_told_whole_and_has_the_key_of_its_call() -> None:
     assert (began["digest"], began["tool_use_id"]) == (facts["digest"], "toolu_1")
 
 
-def test_question_and_plan_are_told_as_such() -> None:
+def test_question_and_plan_are_reported_as_such() -> None:
     questions = [{"question": "Which color?", "options": [{"label": "Blue"}, {"label": "Red"}]}]
     _, asked = hook("PermissionRequest", tool_name="AskUserQuestion", tool_input={"questions": questions})
     assert (asked["reason"], asked["options"], asked["message"]) == ("question", questions, "Which color?")
@@ -131,7 +131,7 @@ def test_notification_that_another_session_needs_input_is_only_seen() -> None:
 
 
 @pytest.mark.parametrize("bad", [{}, {"session_id": 5}, {"session_id": ""}, {"hook_event_name": "Stop"}])
-def test_payload_of_nobody_tells_nothing(bad: dict[str, Any]) -> None:
+def test_payload_of_no_session_reports_nothing(bad: dict[str, Any]) -> None:
     assert hook_events(bad, 5.0) == []
 
 
@@ -186,7 +186,7 @@ def assistant(stop_reason: str, *content: dict[str, Any], **more: Any) -> dict[s
     return record(type="assistant", message={**message, "stop_reason": stop_reason}, **more)
 
 
-def test_transcript_tells_prompt_end_error_and_interrupt() -> None:
+def test_transcript_reports_prompt_end_error_and_interrupt() -> None:
     prompt = record(type="user", message={"role": "user", "content": "hello"})
     ended = assistant("end_turn", {"type": "text", "text": "hi"})
     error = assistant("stop_sequence", {"type": "text", "text": "API Error: 400 x"}, isApiErrorMessage=True)
@@ -201,7 +201,7 @@ def test_transcript_tells_prompt_end_error_and_interrupt() -> None:
     assert (event.source, event.facts["message"]) == (Source.TRANSCRIPT, "hi")
 
 
-def test_transcript_tells_calls_and_their_ends() -> None:
+def test_transcript_reports_calls_and_their_ends() -> None:
     use = {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {"command": "ls"}}
     (began,) = record_events(assistant("tool_use", use))
     assert (began.kind, began.facts["digest"]) == (EventKind.TOOL_BEGAN, digest("Bash", {"command": "ls"}))
@@ -210,7 +210,7 @@ def test_transcript_tells_calls_and_their_ends() -> None:
     assert (ran.kind, ran.facts["ok"]) == (EventKind.TOOL_RAN, False)
 
 
-def test_transcript_tells_of_a_stop_that_a_hook_blocked() -> None:
+def test_transcript_reports_a_stop_that_a_hook_blocked() -> None:
     meta = record(type="user", isMeta=True, message={"role": "user", "content": "Stop hook feedback:\nnext"})
     (event,) = record_events(meta)
     assert (event.kind, event.facts["continued"]) == (EventKind.WORKING, True)
@@ -226,7 +226,7 @@ def test_transcript_tells_of_a_stop_that_a_hook_blocked() -> None:
         record(type="api-request", params={}),
     ],
 )
-def test_other_lines_tell_nothing(line: dict[str, Any]) -> None:
+def test_other_lines_report_nothing(line: dict[str, Any]) -> None:
     assert record_events(line) == []
 
 

@@ -40,7 +40,7 @@ def draft(text: str) -> Composer:
 
 
 @pytest.mark.parametrize("row", ["❯", "❯ ", "❯\xa0", f"{MARK}\x1b[7m \x1b[27m"])
-def test_composer_nothing_behind_the_mark_is_empty(row: str) -> None:
+def test_composer_nothing_after_the_mark_is_empty(row: str) -> None:
     assert box(row) == EMPTY
 
 
@@ -103,7 +103,7 @@ def test_composer_pasted_text_is_a_draft() -> None:
 
 
 @pytest.mark.parametrize("row", ["❯", "❯ another"])
-def test_composer_mark_above_the_box_tells_of_a_stash(row: str) -> None:
+def test_composer_mark_above_the_box_reports_a_stash(row: str) -> None:
     assert box(row, above=["● said", "", "      › stashed"]).stash_taken
     assert not box(row, above=["● said", "", ""]).stash_taken
 
@@ -234,7 +234,7 @@ NEW_TRUST = f"""\
     ],
     ids=["2.1.197", "2.1.250", "2.1.250-moved", "2.1.197-moved"],
 )
-def test_trust_choice_is_told_by_the_words_of_its_rows(screen: str, wanted: Choice) -> None:
+def test_trust_choice_is_reported_by_the_words_of_its_rows(screen: str, wanted: Choice) -> None:
     assert read_trust_choice(screen.splitlines()) == wanted
 
 

@@ -66,7 +66,7 @@ def test_plain_start_adds_settings_and_manual_mode_before_the_users_arguments(fo
     assert made.degraded == []
 
 
-def test_start_of_a_program_of_several_words_adds_behind_them(folder: Path) -> None:
+def test_start_of_a_program_of_several_words_adds_after_them(folder: Path) -> None:
     made = launch(folder, "hello", program=("python", "-m", "agent"))
     assert made.argv[:4] == ["python", "-m", "agent", "--settings"]
     assert made.argv[-1] == "hello"
@@ -128,7 +128,7 @@ def test_resume_of_a_conversation_without_messages_begins_it(folder: Path, text:
     assert made.argv[5:] == ["--model", "opus", "the first prompt"]
 
 
-def test_flags_behind_a_launcher_stand_behind_the_program(folder: Path) -> None:
+def test_flags_after_a_launcher_follow_the_program(folder: Path) -> None:
     made = launch(folder, "A=1", "claude", "--model", "opus", program=("env",))
     assert made.argv[:4] == ["env", "A=1", "claude", "--settings"]
 
@@ -173,11 +173,11 @@ def test_settings_that_cannot_be_read_are_an_error(folder: Path, given: str) -> 
 
 
 @pytest.mark.parametrize("flag", ["--bare", "--safe-mode"])
-def test_flag_that_turns_hooks_off_is_told_as_degraded(folder: Path, flag: str) -> None:
+def test_flag_that_turns_hooks_off_is_reported_as_degraded(folder: Path, flag: str) -> None:
     assert launch(folder, flag).degraded == [f"no hooks: {flag} was given"]
 
 
-def test_settings_that_disable_all_hooks_are_told_as_degraded(folder: Path) -> None:
+def test_settings_that_disable_all_hooks_are_reported_as_degraded(folder: Path) -> None:
     (folder / "home/.claude/settings.json").write_text('{"disableAllHooks": true}')
     (reason,) = launch(folder).degraded
     assert "disableAllHooks" in reason

@@ -105,7 +105,7 @@ def test_start_without_a_screen_model_is_idle_by_its_hook() -> None:
     assert (watched.state(), watched.source()) == (State.IDLE, Source.HOOK)
 
 
-def test_start_behind_the_trust_dialog_waits_for_an_answer(watched: Watched) -> None:
+def test_start_after_the_trust_dialog_waits_for_an_answer(watched: Watched) -> None:
     watched.screen(TRUST)
     assert (watched.state(), watched.evidence.verdict.detail) == (State.WAITING_ANSWER, "trust dialog")
     watched.screen(COMPOSER)
@@ -157,7 +157,7 @@ def test_message_after_the_stop_of_its_turn_changes_nothing(at_work: Watched) ->
     assert at_work.state() is State.IDLE
 
 
-def test_message_after_the_registry_told_of_rest_changes_nothing_until_the_next_prompt(
+def test_message_after_the_registry_reported_rest_changes_nothing_until_the_next_prompt(
     at_work: Watched,
 ) -> None:
     """Where no Stop comes, nothing would ever end what it says."""
@@ -234,7 +234,7 @@ def test_stop_with_background_tasks_says_so(at_work: Watched) -> None:
         ("auth_success", State.THINKING),
     ],
 )
-def test_notification_tells_by_its_type(at_work: Watched, kind: str, wanted: State) -> None:
+def test_notification_is_read_by_its_type(at_work: Watched, kind: str, wanted: State) -> None:
     at_work.hook("Notification", notification_type=kind)
     assert at_work.state() is wanted
 
@@ -261,7 +261,7 @@ def test_hook_that_is_unknown_says_nothing(watched: Watched, payload: dict[str, 
         ({"hook_event_name": "Stop", "delta": "x"}, ""),
     ],
 )
-def test_text_that_appears_is_told_by_its_hook_alone(payload: dict[str, Any], text: str) -> None:
+def test_text_that_appears_is_reported_by_its_hook_alone(payload: dict[str, Any], text: str) -> None:
     assert Progress().take(read_hook(payload))[0] == text
 
 
@@ -302,7 +302,7 @@ def test_prompt_that_quotes_an_interrupt_is_none(at_work: Watched) -> None:
 @pytest.mark.parametrize(
     ("status", "wanted"), [(400, State.ERROR), (429, State.LIMITED), (None, State.ERROR)]
 )
-def test_api_error_of_the_transcript_tells_where_hooks_are_off(
+def test_api_error_of_the_transcript_reports_where_hooks_are_off(
     watched: Watched, status: int | None, wanted: State
 ) -> None:
     record = {"type": "assistant", "isApiErrorMessage": True, "apiErrorStatus": status}
@@ -338,7 +338,7 @@ def test_transcript_of_any_other_record_says_nothing(watched: Watched, record: d
         ("something new", State.WAITING_ANSWER),
     ],
 )
-def test_registry_waiting_tells_for_what(at_work: Watched, reason: str, wanted: State) -> None:
+def test_registry_waiting_reports_for_what(at_work: Watched, reason: str, wanted: State) -> None:
     at_work.registry("waiting", waitingFor=reason)
     assert (at_work.state(), at_work.source()) == (wanted, Source.REGISTRY)
 
@@ -348,7 +348,7 @@ def test_registry_with_a_shell_in_the_background_is_rest(at_work: Watched) -> No
     assert at_work.state() is State.IDLE
 
 
-def test_registry_that_tells_of_the_turn_before_changes_nothing(at_work: Watched) -> None:
+def test_registry_that_reports_the_turn_before_changes_nothing(at_work: Watched) -> None:
     at_work.registry("idle", ago=5.0)
     assert at_work.state() is State.THINKING
 
@@ -373,7 +373,7 @@ def test_title_with_a_busy_mark_is_work(watched: Watched, mark: str) -> None:
     assert (watched.state(), watched.source()) == (State.THINKING, Source.TITLE)
 
 
-def test_title_at_rest_cannot_tell_idle_from_waiting(at_work: Watched) -> None:
+def test_title_at_rest_cannot_distinguish_idle_from_waiting(at_work: Watched) -> None:
     at_work.hook("PreToolUse", tool_name="Bash", tool_use_id="t1")
     at_work.title("✳ Claude Code")
     assert at_work.state() is State.TOOL_USE, "a tool that waits for leave shows rest as well"
@@ -413,7 +413,7 @@ def test_tokens_after_the_stop_change_nothing(at_work: Watched) -> None:
     assert at_work.state() is State.IDLE
 
 
-def test_dialog_on_the_screen_is_told_once_and_told_closed(at_work: Watched) -> None:
+def test_dialog_on_the_screen_is_reported_once_and_when_closed(at_work: Watched) -> None:
     assert [vote.detail for vote in at_work.screen(DIALOG)] == ["dialog"]
     assert at_work.state() is State.WAITING_ANSWER
     assert at_work.screen(DIALOG) == []
@@ -440,7 +440,7 @@ def test_dialog_after_the_turn_that_asked_for_permission_is_another(at_work: Wat
     assert at_work.state() is State.WAITING_ANSWER
 
 
-def test_dialog_that_a_hook_told_of_stays_what_the_hook_said(at_work: Watched) -> None:
+def test_dialog_that_a_hook_reported_stays_what_the_hook_said(at_work: Watched) -> None:
     at_work.hook("PermissionRequest", tool_name="Bash")
     at_work.screen(DIALOG)
     assert (at_work.state(), at_work.source()) == (State.WAITING_PERMISSION, Source.HOOK)

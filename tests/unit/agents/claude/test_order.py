@@ -51,7 +51,7 @@ def test_prompt_after_a_turn_that_was_not_seen_passes_at_once() -> None:
     assert ordered(record("system", "s", "unseen"), PROMPT, NOTE, ANSWER) == ["s", "p", "n", "a"]
 
 
-def test_many_that_wait_are_not_kept_for_ever() -> None:
+def test_many_that_wait_are_not_kept_forever() -> None:
     many = [record("assistant", f"a{n}", f"unseen{n}") for n in range(200)]
     order = InOrder()
     passed = [one for each in many for one in order.take(each)]

@@ -133,7 +133,7 @@ def test_result_in_the_transcript_ends_its_question_also_of_a_subagent() -> None
 @pytest.mark.parametrize(
     ("status", "open_now"), [("waiting", True), ("busy", False), ("idle", False), (None, None)]
 )
-def test_registry_tells_whether_a_dialog_is_open(status: str | None, open_now: bool | None) -> None:
+def test_registry_reports_whether_a_dialog_is_open(status: str | None, open_now: bool | None) -> None:
     assert Tracker().registry({"status": status}) is open_now
 
 

@@ -48,14 +48,14 @@ def accepted(prompt: str, *, command: bool = False, literal: bool = False) -> bo
 
 
 @pytest.mark.parametrize("before", ["", *INVISIBLE, "\u200e\u200d", "\u200d\u200d", "\ufe0f\u00ad\u2060"])
-def test_paste_leading_bang_goes_behind_a_newline(before: str) -> None:
+def test_paste_leading_bang_goes_after_a_newline(before: str) -> None:
     carried = prompts.paste(f"{before}!touch x", command=False)
     assert body(f"{before}!touch x").startswith("\n")
     assert prompts.visible(carried.reported) == "\n!touch x"
 
 
 @pytest.mark.parametrize("prompt", [" !x", "\n!x", "\t!x", "say !x", "?!x"])
-def test_paste_bang_behind_something_stays_where_it_is(prompt: str) -> None:
+def test_paste_bang_after_something_stays_where_it_is(prompt: str) -> None:
     assert body(prompt) == prompt
 
 
@@ -230,7 +230,7 @@ def test_argument_of_a_command_is_left_to_the_paste() -> None:
 # ── telling prompts apart ──
 
 
-def test_holds_is_a_prompt_with_something_before_or_behind_it() -> None:
+def test_holds_is_a_prompt_with_something_before_or_after_it() -> None:
     assert prompts.holds("my draft do it", "do it")
     assert prompts.holds("do it\nmy draft", "do it")
     assert not prompts.holds("do it", "do it")
@@ -274,7 +274,7 @@ def test_same_knows_a_prompt_again_whatever_was_normalised(prompt: str) -> None:
 
 
 @given(texts, texts)
-def test_same_tells_prompts_apart_that_differ_in_what_is_seen(one: str, other: str) -> None:
+def test_same_distinguishes_prompts_that_differ_in_what_is_seen(one: str, other: str) -> None:
     seen = [unicodedata.normalize("NFC", "".join(prompts.visible(text).split())) for text in (one, other)]
     assert prompts.same(one, other) == (seen[0] == seen[1])
 

@@ -174,7 +174,7 @@ def test_hook_of_an_agent_that_was_launched_and_of_its_notice() -> None:
     assert (quoted.notice, quoted.ends) == (False, frozenset())
 
 
-def test_hook_session_start_of_a_clear_tells_that_the_command_ran() -> None:
+def test_hook_session_start_of_a_clear_reports_that_the_command_ran() -> None:
     cleared = CommandRun("clear", confirmed=True, conversation="s-new")
     assert hook("SessionStart", source="clear", session_id="s-new") == cleared
 
@@ -198,16 +198,16 @@ def test_hook_of_no_concern_says_nothing(event: str, fields: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("content", ["do it", [{"type": "text", "text": "do it"}]], ids=["text", "blocks"])
-def test_record_of_a_prompt_tells_that_it_is_written_down(content: Any) -> None:
+def test_record_of_a_prompt_reports_that_it_is_written_down(content: Any) -> None:
     assert recorded(user(content)) == PromptRecorded("do it", "p-1", "s-1")
 
 
-def test_record_of_an_interrupt_tells_of_it() -> None:
+def test_record_of_an_interrupt_reports_it() -> None:
     for text in ("[Request interrupted by user]", "[Request interrupted by user for tool use]"):
         assert recorded(user([{"type": "text", "text": text}])) == TurnInterrupted("p-1")
 
 
-def test_record_of_a_command_tells_its_name() -> None:
+def test_record_of_a_command_reports_its_name() -> None:
     name = "<command-name>/clear</command-name>\n  <command-message>clear</command-message>"
     assert recorded(user(name)) == CommandRun("clear", finished=False)
     custom = "<command-message>review is running</command-message>\n<command-name>/review</command-name>"
@@ -221,18 +221,18 @@ def test_record_of_a_prompt_that_quotes_a_command_is_a_prompt() -> None:
     assert recorded(user(text)) == PromptRecorded(text, "p-1", "s-1")
 
 
-def test_record_of_a_turns_end_tells_that_all_is_written() -> None:
+def test_record_of_a_turns_end_reports_that_all_is_written() -> None:
     assert recorded({"type": "system", "subtype": "turn_duration"}) == TurnRecorded()
 
 
-def test_record_of_a_prompt_that_a_hook_blocked_tells_why() -> None:
+def test_record_of_a_prompt_that_a_hook_blocked_reports_why() -> None:
     ending = {"ending": {"kind": "blocked_by_hook", "reason": "not here"}, "promptKept": False}
     record = {"type": "system", "subtype": "informational", "promptSubmitEnding": ending}
     assert recorded(record) == PromptRefused("not here")
     assert recorded({**record, "promptSubmitEnding": {"ending": {"kind": "sent"}}}) is None
 
 
-def test_record_of_an_answer_tells_it_and_its_cost() -> None:
+def test_record_of_an_answer_reports_it_and_its_cost() -> None:
     assert recorded(assistant("done")) == MessageRecorded("m-1", USAGE, "done", final=True)
     assert recorded(assistant("running", "tool_use")) == MessageRecorded("m-1", USAGE, "running")
     partial = {"type": "assistant", "message": {"id": "m", "usage": None}}
@@ -357,7 +357,7 @@ def test_past_what_the_cli_itself_writes_on_resuming_is_no_answer() -> None:
     assert past(user("do it"), written) == Past(submitted=True, prompt_id="p-1")
 
 
-def test_past_interrupt_is_told_unless_it_was_answered_before() -> None:
+def test_past_interrupt_is_reported_unless_it_was_answered_before() -> None:
     interrupt = user("[Request interrupted by user]")
     assert past(user("do it"), interrupt) == Past(True, False, "", "p-1", True)
     assert past(user("do it"), assistant("done"), interrupt) == Past(True, True, "done", "p-1")

@@ -146,7 +146,7 @@ def test_registry_entry_says_which_process_wrote_it_and_whether_it_outlives_it()
     assert (entry.process_start, entry.outlives_process) == ("123", True)
 
 
-def test_records_of_the_conversation_that_was_forked_tell_nothing() -> None:
+def test_records_of_the_conversation_that_was_forked_report_nothing() -> None:
     record = {"type": "user", "timestamp": STAMP, "uuid": "1", "message": {"role": "user", "content": "go"}}
     (event,) = CLAUDE.record_events({**record, "sessionId": "19f2"}, "19f2")
     assert event.kind is EventKind.PROMPTED

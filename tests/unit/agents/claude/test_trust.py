@@ -214,7 +214,7 @@ def test_the_agents_own_lock_is_waited_for_and_a_stale_one_is_not(bench: Bench) 
     assert bench.files == [".claude.json", "project"]
 
 
-def test_nothing_is_noted_where_nobody_can_write(bench: Bench) -> None:
+def test_nothing_is_noted_where_no_one_can_write(bench: Bench) -> None:
     gone = ClaudeTrust({"CLAUDE_CONFIG_DIR": str(bench.home / "missing")}, str(bench.folder))
     with pytest.raises(FolderUnusable):
         gone.lend("a")

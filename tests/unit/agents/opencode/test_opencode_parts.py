@@ -16,7 +16,7 @@ from remuda.agents.opencode.conversation import OpencodeConversations
 from remuda.agents.opencode.launch import find_address, make_companion, make_launch, merged, read_words
 from remuda.agents.opencode.messages import find_call, make_message_id, past_of
 from remuda.agents.opencode.prompting import OpencodePrompts
-from remuda.agents.opencode.server import Address
+from remuda.agents.opencode.server import ServerAddress
 from remuda.agents.opencode.warm import OpencodeWarm
 from remuda.agents.permission import PermissionRequest
 from remuda.agents.prompting import CallAddress, ComposerKind, Past, PromptCall
@@ -159,9 +159,9 @@ def context(*words: str, call: CallAddress | None = None, **more: Any) -> Launch
 
 
 def test_address_keeps_conversation_and_folder() -> None:
-    address = Address("http://127.0.0.1:4096", "ses_a", "/s c#")
-    assert Address.read(address.url).url == address.url
-    assert (Address.read(address.url).port, Address.read(address.url).folder) == (4096, "/s c#")
+    address = ServerAddress("http://127.0.0.1:4096", "ses_a", "/s c#")
+    assert ServerAddress.read(address.url).url == address.url
+    assert (ServerAddress.read(address.url).port, ServerAddress.read(address.url).folder) == (4096, "/s c#")
 
 
 def test_server_gets_settings_and_secret_and_the_terminal_joins_it() -> None:
@@ -175,7 +175,7 @@ def test_server_gets_settings_and_secret_and_the_terminal_joins_it() -> None:
         "permission": {"*": "allow", "question": "deny"},
     }
     assert server.env["OPENCODE_SERVER_PASSWORD"] == "pw"
-    url = Address("http://127.0.0.1:5000", "ses_a", "/s").url
+    url = ServerAddress("http://127.0.0.1:5000", "ses_a", "/s").url
     again = context(call=CallAddress(url, "pw"))
     assert make_companion(again, 1).argv[-2:] == ["--port", "5000"]
     assert find_address(again, "opencode server listening on http://127.0.0.1:5000", 1) == url

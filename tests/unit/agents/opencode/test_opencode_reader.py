@@ -22,7 +22,7 @@ from remuda.agents.events import (
     TurnRecorded,
     TurnStopped,
 )
-from remuda.agents.opencode.reader import ConversationReader
+from remuda.agents.opencode.reader import EventReader
 
 NOW = 1_795_000_000.0
 TOKENS = {"input": 12, "output": 7, "reasoning": 1, "cache": {"read": 3, "write": 2}}
@@ -68,17 +68,17 @@ def status(kind: str, session: str = "ses_a", **more: Any) -> dict[str, Any]:
 IDLE = event("session.idle")
 
 
-def reader() -> ConversationReader:
-    made = ConversationReader("ses_a")
+def reader() -> EventReader:
+    made = EventReader("ses_a")
     made.open([], busy=False)
     return made
 
 
-def reports(made: ConversationReader, *events: dict[str, Any]) -> list[Report]:
+def reports(made: EventReader, *events: dict[str, Any]) -> list[Report]:
     return [report for one in events for report in made.take(one, NOW)]
 
 
-def events(made: ConversationReader, *given: dict[str, Any]) -> list[AgentEvent]:
+def events(made: EventReader, *given: dict[str, Any]) -> list[AgentEvent]:
     return [one for report in reports(made, *given) for one in report.events]
 
 
@@ -227,7 +227,7 @@ def as_messages(*given: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_connection_joins_a_turn_that_runs() -> None:
-    made = ConversationReader("ses_a")
+    made = EventReader("ses_a")
     given = [*user("msg_1", "x"), answer("msg_2", "msg_1"), text("msg_2", "wo")]
     opened = made.open(as_messages(*given), busy=True)
     assert PromptSubmitted("x", "msg_1") in opened.events
@@ -239,9 +239,9 @@ def test_connection_joins_a_turn_that_runs() -> None:
 
 def test_connection_reports_the_end_of_the_turn_that_was_known() -> None:
     given = as_messages(*user("msg_1", "x"), answer("msg_2", "msg_1"))
-    cut = ConversationReader("ses_a").open(given, busy=False, known_turn="msg_1")
+    cut = EventReader("ses_a").open(given, busy=False, known_turn="msg_1")
     assert TurnInterrupted("msg_1") in cut.events
-    assert ConversationReader("ses_a").open(given, busy=False).events == (ConversationStarted("resume"),)
+    assert EventReader("ses_a").open(given, busy=False).events == (ConversationStarted("resume"),)
 
 
 def test_hostile_events_are_taken_without_an_error() -> None:

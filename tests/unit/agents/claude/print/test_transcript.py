@@ -141,7 +141,7 @@ def test_denials_name_the_tool_that_was_refused() -> None:
     assert summary_of(assistant(use), result("t1", "no such file", failed=True)).permission_denials() == []
 
 
-def test_an_api_error_counts_as_no_message_and_an_answer_after_it_stands() -> None:
+def test_an_api_error_counts_as_no_message_and_an_answer_after_it_counts() -> None:
     error = assistant(
         text("API Error"), number="e", isApiErrorMessage=True, apiErrorStatus=529, apiErrorType="overloaded"
     )
@@ -187,7 +187,7 @@ def test_a_turn_that_was_woken_and_failed_is_over() -> None:
         {"type": "attachment", "attachment": {"type": "queued_command", "prompt": NOTICE}},
     ],
 )
-def test_a_notice_that_is_given_to_the_agent_in_its_turn_wakes_nobody(taken: Json) -> None:
+def test_a_notice_that_the_agent_gets_in_its_turn_wakes_no_one(taken: Json) -> None:
     found = summary_of(ENQUEUED, taken, assistant(text("all")), TURN_OVER)
     assert (found.goes_on, found.woken) == (False, False)
 
@@ -202,7 +202,7 @@ def test_the_model_is_known_before_it_answers() -> None:
 
 
 @given(st.lists(odd_records, max_size=5))
-def test_records_that_nobody_knows_change_nothing_that_is_known(records: list[Json]) -> None:
+def test_records_of_unknown_kind_change_nothing_that_is_known(records: list[Json]) -> None:
     known = [assistant(text("before")), assistant(text("answer"), number="m2")]
     summary = TurnSummary()
     for record in [*records, *known, *({**record, "type": "new-kind"} for record in records)]:

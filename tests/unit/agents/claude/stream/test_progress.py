@@ -116,7 +116,7 @@ def test_answer_is_the_last_and_counts_are_of_all() -> None:
         (replace(DONE, is_error=True, text="", subtype=""), "it did not say why"),
     ],
 )
-def test_error_is_told_in_the_agents_words(ended: TurnResult, error: str) -> None:
+def test_error_is_reported_in_the_agents_words(ended: TurnResult, error: str) -> None:
     assert fed(ended).error() == error
 
 

@@ -270,7 +270,7 @@ def test_events_of_the_process() -> None:
     assert events_of(state) == [StateChanged("idle")]
 
 
-def test_ended_by_an_interrupt_is_told_from_an_error_of_the_api() -> None:
+def test_ended_by_an_interrupt_is_distinguished_from_an_error_of_the_api() -> None:
     stopped = {**RESULT, "is_error": True, "subtype": "error_during_execution", "result": None}
     failed = {**RESULT, "is_error": True, "terminal_reason": "api_error"}
     for message, interrupted in (

@@ -15,8 +15,8 @@ from remuda.agents.prompting import Choice, Composer, ComposerKind, PromptProtoc
 from .account import Account
 from .holds import Holds
 from .message_policy import Rules
-from .readiness import DRAW_TIMEOUT, Look, Readiness, readiness
-from .turn_terminal import Caller, TurnTerminal
+from .readiness import DRAW_TIMEOUT, Readiness, SessionSnapshot, readiness
+from .turn_terminal import SessionChannel, TurnTerminal
 
 log = logging.getLogger("remuda.turns")
 
@@ -24,7 +24,7 @@ _STASH_TIMEOUT = 3.0
 _TRUST_PAUSE = 0.3
 
 
-class Approach:
+class Preparation:
     """`wait` returns when something may have changed, or after that many seconds."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Approach:
         account: Account,
         rules: Rules,
         wait: Callable[[float], Awaitable[None]],
-        caller: Caller | None = None,
+        caller: SessionChannel | None = None,
         holds: Holds | None = None,
     ) -> None:
         self._terminal = terminal
@@ -62,7 +62,7 @@ class Approach:
             composer = self._prompts.composer(lines, terminal.styled)
             dialog = self._prompts.dialog(lines)
         return readiness(
-            Look(
+            SessionSnapshot(
                 state=terminal.state,
                 agreed=terminal.agreed,
                 is_guess=terminal.is_guess,
