@@ -18,7 +18,7 @@ from remuda.config import Config
 from remuda.errors import EXIT_CODES, InvalidOptions
 from remuda.keeper.claim import read_holder
 from remuda.keeper.record import SessionRecord
-from remuda.keeper.resume import Outcome, Restarter
+from remuda.keeper.resume import Restarter, ResumeOutcome
 from remuda.paths import SessionPaths
 from support.boss_whole import CommandedBoss
 from support.commands import Commands
@@ -221,7 +221,7 @@ def test_sessions_come_back_in_the_order_of_their_start_and_not_all_at_once(
             for name in names:
                 (remuda.home / f"{name}.go").touch()
         assert [(one.record.name, one.outcome) for one in done.result().done] == [
-            (name, Outcome.RESUMED) for name in names
+            (name, ResumeOutcome.RESUMED) for name in names
         ]
 
 

@@ -10,9 +10,9 @@ from remuda.agents.events import PromptSubmitted, TurnInterrupted
 from remuda.inbox.consumer import Leased
 from remuda.testing.clock import run
 from remuda.turns.account import Account
-from remuda.turns.approach import Approach
 from remuda.turns.following import SUBMIT_TIMEOUT, InFlight
 from remuda.turns.message_policy import Rules
+from remuda.turns.preparation import Preparation
 from remuda.turns.turn import Fact
 from support.still_session import StillSession
 from support.turns import OURS, made
@@ -57,7 +57,7 @@ def follow(terminal: LosesEnter, folder: Path) -> list[float]:
             prompts=prompts,
             paste=ClaudePaste(),
             interrupt=lambda: None,
-            approach=Approach(terminal, prompts, Account(folder, "account"), rules, wait),
+            preparation=Preparation(terminal, prompts, Account(folder, "account"), rules, wait),
             rules=rules,
             wait=wait,
             note=note,
