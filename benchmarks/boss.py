@@ -161,7 +161,8 @@ def _connect(port: int) -> socket.socket:
 
 def _flood(report: Report, rounds: int, folder: BossFolder, told: dict[str, Any], token: str) -> None:
     seconds = _SECONDS if rounds >= 3 else _SECONDS / 10
-    report.title(f"{_RATE} events a second for {seconds:.0f} s, in {_SESSIONS} sessions, then SIGKILL")
+    title = f"{_RATE} events a second for {seconds:.0f} s, in {_SESSIONS} sessions, then SIGKILL"
+    report.title(title, "an endpoint and a database of your own")
     times, last = asyncio.run(_pour(told["port"], token, seconds))
     cpu = _cpu_seconds(told["pid"])
     os.kill(told["pid"], signal.SIGKILL)

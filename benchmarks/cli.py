@@ -22,6 +22,14 @@ from remuda.boss.navigator import own_program
 _TIMES = 5
 _SESSIONS = 50
 _IMPORT = "import time; t = time.perf_counter(); import remuda; print((time.perf_counter() - t) * 1000)"
+_INSTEAD = {
+    "remuda ls": "tmux ls",
+    "remuda status": "tmux list-panes",
+    "remuda send": "tmux send-keys",
+    "remuda queue": "a look at each pane",
+    "remuda next": "a look at each pane",
+    "remuda": "tmux -V",
+}
 _QUICK = Target("<=", 40)
 _MANY = Target("<=", 55)
 
@@ -29,22 +37,31 @@ _MANY = Target("<=", 55)
 def measure(scene: Scene, report: Report, rounds: int) -> None:
     report.title("Commands, exec to exit")
     with scene.new_home("commands") as home:
-        delays = _delays(scene, home, rounds)
+        delays = _delays(scene, report, home, rounds)
         imports = [float(_run([sys.executable, "-c", _IMPORT], scene)) for _ in range(rounds * _TIMES)]
-    medians = {name: report.median(name, some, "ms") for name, some in delays.items()}
-    report.median("import remuda", imports, "ms")
+    medians = {name: report.median(name, some, "ms", instead=_instead(name)) for name, some in delays.items()}
+    report.median("import remuda", imports, "ms", instead="import subprocess")
     for name in ("ls", "status", "send", "queue", "next --show"):
-        report.add(f"remuda {name}, exec to exit", medians[f"remuda {name}"], "ms", _QUICK)
+        whole = f"remuda {name}"
+        report.add(f"{whole}, exec to exit", medians[whole], "ms", _QUICK, instead=_instead(whole))
     many = medians[f"remuda ls, {_SESSIONS} sessions"]
-    report.add(f"remuda ls with {_SESSIONS} sessions, exec to exit", many, "ms", _MANY)
+    name = f"remuda ls with {_SESSIONS} sessions, exec to exit"
+    report.add(name, many, "ms", _MANY, instead=_instead(name))
     for name in ("remuda version", "remuda ls, no sessions"):
-        report.add(f"{name} / python -c pass", medians[name] / medians["python -c pass"], "x")
+        ratio = medians[name] / medians["python -c pass"]
+        report.add(f"{name} / python -c pass", ratio, "x", instead=_instead(name))
 
 
-def _delays(scene: Scene, home: Path, rounds: int) -> dict[str, list[float]]:
+def _instead(name: str) -> str:
+    return next(
+        (text for begin, text in _INSTEAD.items() if name.startswith(begin)), "nothing: it is a floor"
+    )
+
+
+def _delays(scene: Scene, report: Report, home: Path, rounds: int) -> dict[str, list[float]]:
     python = [sys.executable]
     tmux = Tmux(scene, ["cat"])
-    await_quiet()
+    report.noise(await_quiet())
     commands = {
         "python -I -S -c pass": [*python, "-I", "-S", "-c", "pass"],
         "python -c pass": [*python, "-c", "pass"],
@@ -54,6 +71,7 @@ def _delays(scene: Scene, home: Path, rounds: int) -> dict[str, list[float]]:
     }
     delays = _in_turn(scene, commands, rounds)
     with _agents(scene, home):
+        report.noise(await_quiet())
         commands = {
             "tmux ls": tmux.command("ls"),
             "remuda ls": _remuda("ls"),
@@ -66,7 +84,7 @@ def _delays(scene: Scene, home: Path, rounds: int) -> dict[str, list[float]]:
         delays |= _in_turn(scene, {"remuda send": _remuda("send", "work", "hello")}, rounds)
         for _ in range(_SESSIONS - 1):
             scene.keep(["cat"])
-        await_quiet()
+        report.noise(await_quiet())
         delays |= _in_turn(scene, {f"remuda ls, {_SESSIONS} sessions": _remuda("ls")}, rounds)
     return delays
 
@@ -88,7 +106,6 @@ def _agents(scene: Scene, home: Path) -> Iterator[None]:
     facts = {"message": "done", "cwd": "/srv/demo"}
     event = {"kind": "stopped", "session_id": "session-1", "at": time.time(), "facts": facts}
     BossClient(folder).post("events", body={"events": [event]})
-    await_quiet()
     try:
         yield
     finally:

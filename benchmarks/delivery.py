@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from benchmarks.kept_agent import KeptAgent
-from benchmarks.report import Report, Target, percentile
+from benchmarks.report import Report, Target, mark, percentile
 from benchmarks.scene import Scene, bounded
 
 from remuda.testing.loopback_model import LoopbackModel
@@ -46,9 +46,9 @@ def measure(scene: Scene, report: Report, rounds: int) -> None:
             time.sleep(_PAUSE)
         scene.end_all()
     floor = percentile(pasted, 0.5)
-    report.add("paste to the model's request, p50", floor, "ms", note=f"p90 {percentile(pasted, 0.9):.3g}")
+    report.add("paste to the model's request, p50", floor, "ms", note=mark(pasted, 0.9))
     whole = percentile(sent, 0.5)
-    report.add("message to submitted, p50", whole, "ms", note=f"p90 {percentile(sent, 0.9):.3g}")
+    report.add("message to submitted, p50", whole, "ms", note=mark(sent, 0.9))
     report.add("message to submitted / paste to request", whole / floor, "x", _LIMIT)
 
 

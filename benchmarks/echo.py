@@ -81,7 +81,7 @@ def play(
             with bounded(_LINE_TIMEOUT, name):
                 delays[name] += _echoes(send, read, pause)
     for name, some in delays.items():
-        report.rounds[name + suffix] = [round(one, 4) for one in some]
+        report.measurements[name + suffix] = [round(one, 4) for one in some]
         note = f"p90 {percentile(some, 0.9):.3f}, {len(some)} keys"
         report.add(f"{name}{suffix}, p50", percentile(some, 0.5), "ms", note=note)
     return {name: percentile(some, 0.5) for name, some in delays.items()}

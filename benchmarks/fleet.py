@@ -361,8 +361,8 @@ async def _events(
             value = percentile(some, share)
             report.add(f"{name}, {mark}", value, "ms", note=f"{len(some)} events")
             report.add(f"{name} / floor, {mark}", value / bare, "x", _TWICE)
-    report.rounds |= {"floor: publish to fetch": [round(one, 3) for one in floor.delays]}
-    report.rounds |= {name: [round(one, 3) for one in some] for name, some in taken.items()}
+    for name, some in {"floor: publish to fetch": floor.delays, **taken}.items():
+        report.measurements[name] = [round(one, 3) for one in some]
 
 
 async def _pour(desk: _Desk, processes: _Processes, rate: float, seconds: float) -> dict[str, float]:
@@ -385,7 +385,7 @@ async def _growth(report: Report, desk: _Desk, processes: _Processes, pid: int, 
 
 
 async def _messages(report: Report, rounds: int, desk: _Desk, processes: _Processes, floor: _Floor) -> None:
-    report.title("A message to the disk of its host; the floor in turns")
+    report.title("A message to the disk of its host; the floor in turns", "ssh HOST tmux send-keys")
     bare, sent = [], {}
     assert desk.hub is not None
     for number in range(rounds * _MESSAGES + _RECEIVERS):
@@ -402,7 +402,8 @@ async def _messages(report: Report, rounds: int, desk: _Desk, processes: _Proces
 
 
 async def _catch_up(report: Report, desk: _Desk, processes: _Processes) -> None:
-    report.title(f"Catching up with what came while no one followed: {_MISSED} events")
+    title = f"Catching up with what came while no one followed: {_MISSED} events"
+    report.title(title, "the logs of each machine, over ssh")
     await desk.stop_following()
     await processes.do("events", rate=_MISSED / _PROCESSES, seconds=1)
     sent = await processes.times("events")

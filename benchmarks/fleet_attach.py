@@ -70,7 +70,7 @@ def measure(scene: Scene, report: Report, rounds: int) -> None:
     sshd = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     why = why_not() or ("" if sshd and shutil.which("ssh") else "OpenSSH is missing")
     if why:
-        report.title(f"{_TITLE}: not measured, because there are no network namespaces or no ssh ({why})")
+        report.not_measured("", f"there are no network namespaces or no ssh ({why})")
         return
     assert sshd is not None
     with bounded(_TIMEOUT, "attaching elsewhere"), _machines(scene, sshd) as (host, ways):

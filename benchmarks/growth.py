@@ -1,4 +1,4 @@
-"""How figures grow: with the number of sessions, and with the length of an inbox, a transcript and a ledger.
+"""How figures grow: with the number of sessions, and with the length of inbox, transcript and ledger.
 
 Each has a curve. No part of it may be steeper than what grows; what a user waits for with every command shall
 not grow at all. `ls` asks each keeper, so it grows with the sessions that run, but not with those that ended.
@@ -6,6 +6,7 @@ not grow at all. `ls` asks each keeper, so it grows with the sessions that run, 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import statistics
 import subprocess
@@ -13,26 +14,37 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 from benchmarks import boss_next
 from benchmarks.boss_crowd import Crowd
 from benchmarks.curves import Curve, steepness
 from benchmarks.inbox import HOOK, in_memory, inbox_of
-from benchmarks.report import Report, Target
+from benchmarks.report import Report, Target, readable
 from benchmarks.scene import Scene, bounded, cpu_seconds, memory_bytes
 
+from remuda.boss.attention.model import Event, EventKind, Source, document
+from remuda.boss.attention.rules import make_ask_id
+from remuda.boss.attention.session_index import Changes
 from remuda.boss.client import BossClient
 from remuda.boss.detach import start_detached
 from remuda.boss.folder import BossFolder
 from remuda.boss.navigator import own_program
+from remuda.boss.records.store import Store
+from remuda.boss.service import BossService
 from remuda.inbox.journal import Inbox
 from remuda.mcp.ledger import LEDGER_BYTES, read_ledger, record_call
+from remuda.paths import private_folder
 
 _SESSIONS = (1, 10, 50, 100, 200, 500)
 _ENTRIES = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 _TRANSCRIPT_MB = (1, 10, 100, 1_000)
-_LINES = (10, 100, 1_000, 10_000, 100_000)
+_REQUESTS = _LINES = (10, 100, 1_000, 10_000, 100_000)
+_BATCH = 1_000
+_BETWEEN = 17.0
+"""Seconds between two requests: a boss deletes those of more than 30 days."""
+_BOSS_STARTS = 3
 _TIMES = 5
 _STARTS = 5
 _IDLE_SECONDS = 4.0
@@ -53,6 +65,7 @@ def measure(scene: Scene, report: Report, _rounds: int) -> None:
         _inbox(scene, report)
         _transcript(scene, report)
         _ledger(scene, report)
+        _mcp_log(scene, report)
         _ended(scene, report)
         _sessions(scene, report)
 
@@ -61,7 +74,7 @@ def _tell(report: Report, curve: Curve, flat: Sequence[str] = ()) -> None:
     """Print each line with its points, and by how much it grew. `flat`: lines that must not grow."""
     report.curve(curve)
     for name, points in curve.lines.items():
-        note = ", ".join(f"{x:g}: {y:.4g}" for x, y in points)
+        note = ", ".join(f"{x:,.0f}: {readable(y)}" for x, y in points)
         text = f"{name}, {points[0][0]:,.0f} to {points[-1][0]:,.0f} {curve.along}"
         if name in flat:
             grown = max(y for _, y in points) / points[0][1]
@@ -84,7 +97,7 @@ def _timed(call: Callable[[], object]) -> float:
 
 
 def _sessions(scene: Scene, report: Report) -> None:
-    report.title(f"Growth: {_SESSIONS[0]} to {_SESSIONS[-1]} sessions")
+    report.title(f"Growth: {_SESSIONS[0]} to {_SESSIONS[-1]} sessions", "tmux with as many sessions")
     started: Points = []
     listed: Points = []
     key: Points = []
@@ -152,7 +165,9 @@ def _run(scene: Scene, *words: str) -> None:
 
 
 def _ended(scene: Scene, report: Report) -> None:
-    report.title(f"Growth: {_ENDED[0]} to {_ENDED[-1]:,} sessions that ended")
+    report.title(
+        f"Growth: {_ENDED[0]} to {_ENDED[-1]:,} sessions that ended", "tmux, which forgets those that ended"
+    )
     listed: Points = []
     started: Points = []
     with scene.new_home("ended"):
@@ -182,7 +197,7 @@ def _start(scene: Scene) -> float:
 
 
 def _inbox(scene: Scene, report: Report) -> None:
-    report.title(f"Growth: an inbox of 1 to {_ENTRIES[-1]:,} messages")
+    report.title(f"Growth: an inbox of 1 to {_ENTRIES[-1]:,} messages", "a file that is appended to")
     ticks: Points = []
     puts: Points = []
     with in_memory() as folder:
@@ -204,7 +219,7 @@ def _tick(scene: Scene, hook: list[str]) -> None:
 
 
 def _transcript(scene: Scene, report: Report) -> None:
-    report.title(f"Growth: a transcript of 1 to {_TRANSCRIPT_MB[-1]:,} MB")
+    report.title(f"Growth: a transcript of 1 to {_TRANSCRIPT_MB[-1]:,} MB", "tail and jq")
     known: Points = []
     page: Points = []
     for size in _TRANSCRIPT_MB:
@@ -238,18 +253,115 @@ def _boss(scene: Scene, crowd: Crowd, size: int) -> Iterator[BossClient]:
     scene.end(started["pid"])
 
 
-# ── a ledger ──
+# ── the ledger ──
 
 
 def _ledger(scene: Scene, report: Report) -> None:
+    """One boss after another has the same database, to which decided requests are added."""
+    report.title(
+        f"Growth: a ledger of {_REQUESTS[0]} to {_REQUESTS[-1]:,} decided requests",
+        "grep in transcripts",
+    )
+    open_ones: Points = []
+    decided: Points = []
+    page: Points = []
+    more: Points = []
+    started: Points = []
+    known = 0
+    with scene.new_home("ledger") as home:
+        folder = BossFolder(home / "boss")
+        private_folder(folder.path)
+        for count in _REQUESTS:
+            asyncio.run(_decide(folder, range(known, count)))
+            known = count
+            started.append((count, _median(lambda: _timed_start(scene, folder), _BOSS_STARTS)))
+            boss, pid = BossClient(folder), start_detached(folder, 0, sources=())["pid"]
+            open_ones.append((count, _median(lambda: _timed(lambda: _run(scene, "approvals")))))
+            decided.append((count, _median(lambda: _timed(lambda: _run(scene, "approvals", "--all")))))
+            page.append((count, _median(partial(_timed, partial(_read_lists, boss)))))
+            more.append((count, _median(partial(_ask_once_more, boss), 20)))
+            scene.end(pid)
+    # Not all are flat: the lists of decided ones are full with 30 and 100 requests, and not with 10.
+    more_name = "one more request, until it is on disk"
+    lines = {
+        "remuda approvals": open_ones,
+        "remuda approvals --all": decided,
+        "the lists of the page": page,
+        more_name: more,
+        "start of a boss": started,
+    }
+    title = "The ledger of permission requests and decisions"
+    _tell(report, Curve("ledger", title, "decided requests", "ms", lines), ("remuda approvals", more_name))
+
+
+async def _decide(folder: BossFolder, numbers: range) -> None:
+    """Add decided requests. The first ones are asked and answered; the others are like them."""
+    service = BossService(Store(folder.database))
+    await service.open()
+    try:
+        asked = [_asked(number) for number in numbers[: _REQUESTS[0]]]
+        await service.take(*asked)
+        requests = [one for event in asked if (one := service.approval_of(event)) is not None]
+        answered = [await service.answer(one.id, {"behavior": "allow"}, "bench") for one in requests]
+        for begin in range(len(answered), len(numbers), _BATCH):
+            changes = Changes()
+            for number in numbers[begin : begin + _BATCH]:
+                like = answered[number % len(answered)]
+                at = like.asked_at - number * _BETWEEN
+                one = replace(like, id=make_ask_id(_asked(number)), asked_at=at, at=at + 1)
+                changes.approvals[one.id] = one
+            await service.store.write([changes])
+    finally:
+        await service.close()
+
+
+def _asked(number: int) -> Event:
+    facts = {
+        "tool": "Bash",
+        "input": {"command": f"make check TARGET={number}", "description": "Check one target"},
+        "reason": "permission",
+        "agent": "claude",
+        "cwd": "/srv/demo",
+    }
+    session = f"asks-{number % _REQUESTS[0]}"
+    return Event(EventKind.ASKED, session, time.time(), Source.HOOK, f"request-{number}", facts)
+
+
+def _timed_start(scene: Scene, folder: BossFolder) -> float:
+    began = time.perf_counter()
+    pid = start_detached(folder, 0, sources=())["pid"]
+    taken = (time.perf_counter() - began) * 1000
+    scene.end(pid)
+    return taken
+
+
+def _read_lists(boss: BossClient) -> None:
+    """As the page does when it is opened, and after a break of its connection."""
+    boss.get("approvals", state="open", limit=1000)
+    boss.get("approvals", limit=30)
+
+
+def _ask_once_more(boss: BossClient) -> float:
+    number = time.monotonic_ns()
+    body = {"events": [document(_asked(number)) | {"source": "hook"}]}
+    taken = _timed(lambda: boss.post("events", body=body))
+    over = {"kind": "stopped", "session_id": f"asks-{number % _REQUESTS[0]}", "at": time.time(), "facts": {}}
+    boss.post("events", body={"events": [over]})  # it is open no longer
+    return taken
+
+
+# ── the log of MCP ──
+
+
+def _mcp_log(scene: Scene, report: Report) -> None:
     """It is flat as it is cut: it has two files of 4 MB at most, whatever was called."""
-    report.title(f"Growth: {_LINES[0]} to {_LINES[-1]:,} calls, and the ledger of MCP")
+    report.title(f"Growth: {_LINES[0]} to {_LINES[-1]:,} calls through MCP", "no record of them")
     written: Points = []
     read: Points = []
     before = os.environ.get("REMUDA_HOME")
     try:
         for count in _LINES:
-            home = scene.folder / f"ledger{count}"
+            home = scene.folder / f"mcp{count}"
             os.environ["REMUDA_HOME"] = str(home)
             record_call("work", "send", "ok")
             path = home / "mcp" / "ledger.jsonl"
@@ -266,6 +378,6 @@ def _ledger(scene: Scene, report: Report) -> None:
     lines = {"one more line": written, "reading the last 20": read}
     _tell(
         report,
-        Curve("ledger", "The ledger of MCP, which is cut at 8 MB", "calls", "ms", lines),
+        Curve("mcp", "The log of calls through MCP, which is cut at 8 MB", "calls", "ms", lines),
         ("one more line",),
     )

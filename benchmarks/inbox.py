@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.report import Report, Target, percentile
+from benchmarks.report import Report, Target, mark, percentile
 from benchmarks.scene import Scene
 
 import remuda
@@ -62,7 +62,9 @@ def inbox_of(folder: Path, entries: int) -> Path:
 
 
 def _ticks(scene: Scene, report: Report, rounds: int) -> None:
-    report.title("A tick of the Stop hook, with the answer to one message and the next")
+    report.title(
+        "A tick of the Stop hook, with the answer to one message and the next", "a Stop hook of your own"
+    )
     python = [sys.executable, "-I", "-S"]
     with in_memory() as memory:
         commands = {"/bin/true": ["/bin/true"], "python -I -S -c pass": [*python, "-c", "pass"]}
@@ -102,7 +104,8 @@ def _time(command: list[str], scene: Scene) -> float:
 
 
 def _drain(report: Report) -> None:
-    report.title(f"Drain of {_DRAINED:,} entries, tick by tick in one process, in memory")
+    title = f"Drain of {_DRAINED:,} entries, tick by tick in one process, in memory"
+    report.title(title, "a Stop hook of your own")
     with in_memory() as memory:
         files = stop_hook.Files(str(inbox_of(memory / "drain", _DRAINED)))
         halves = []
@@ -118,7 +121,8 @@ def _drain(report: Report) -> None:
 
 
 def _puts(scene: Scene, report: Report, rounds: int) -> None:
-    report.title("A durable put, beside a bare append and fsync of as many bytes, on the disk")
+    title = "A durable put, beside a bare append and fsync of as many bytes, on the disk"
+    report.title(title, "a file that is appended to")
     folder = scene.folder / "inbox-of-puts"
     inbox = Inbox(folder)
     inbox.put(_PROMPT)
@@ -137,6 +141,6 @@ def _puts(scene: Scene, report: Report, rounds: int) -> None:
     finally:
         os.close(fd)
     floor, whole = percentile(bare, 0.5), percentile(ours, 0.5)
-    report.add("append and fsync, p50", floor, "ms", note=f"p90 {percentile(bare, 0.9):.3g}")
-    report.add("put, p50", whole, "ms", note=f"p90 {percentile(ours, 0.9):.3g}")
+    report.add("append and fsync, p50", floor, "ms", note=mark(bare, 0.9))
+    report.add("put, p50", whole, "ms", note=mark(ours, 0.9))
     report.add("append and fsync / put", floor / whole, "x", _DURABLE)

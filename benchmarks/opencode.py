@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.codex import report_session
+from benchmarks.codex import WARM, report_session
 from benchmarks.report import Report
 from benchmarks.rivals import PROMPT, model_process
 from benchmarks.scene import Scene, bounded, memory_bytes
@@ -28,11 +28,12 @@ _MB = 1e6
 def measure(scene: Scene, report: Report, rounds: int) -> None:
     with bounded(_LIMIT, "opencode"), model_process() as url:
         cli = OpencodeCli(scene.folder / "opencode", url)
-        asyncio.run(_measure(report, cli, rounds * _REQUESTS))
-        report_session(scene, report, cli, "opencode", rounds * _MESSAGES)
+        own = asyncio.run(_measure(report, cli, rounds * _REQUESTS)) * 1000
+        report_session(scene, report, cli, "opencode", rounds * _MESSAGES, ("opencode run", own))
 
 
-async def _measure(report: Report, cli: OpencodeCli, requests: int) -> None:
+async def _measure(report: Report, cli: OpencodeCli, requests: int) -> float:
+    """Return the seconds of `opencode run`."""
     report.title("A request on a warm pool of opencode")
     warm: list[float] = []
     own: list[float] = []
@@ -47,10 +48,11 @@ async def _measure(report: Report, cli: OpencodeCli, requests: int) -> None:
             warm.append(time.monotonic() - began)
             own.append(await asyncio.to_thread(_run_once, cli))
         used = sum(memory_bytes(pid)[0] for pid in _processes(cli))
-        report.add("memory, server and terminal", used / _MB, "MB")
+        report.add("memory, server and terminal", used / _MB, "MB", note="RSS, while a worker is ready")
     middle = report.median("warm request", warm, "s")
     rival = report.median("opencode run", own, "s")
-    report.add("warm request / opencode run", middle / rival, "x")
+    report.add("warm request / opencode run", middle / rival, "x", WARM)
+    return rival
 
 
 def _run_once(cli: OpencodeCli) -> float:

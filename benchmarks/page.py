@@ -64,7 +64,7 @@ _SIZE = """
 def measure(scene: Scene, report: Report, rounds: int) -> None:
     _files(report)
     if CHROMIUM is None:
-        report.title("The page in a browser: chromium is missing, so that it is not measured")
+        report.not_measured("the page in a browser", "chromium is missing")
         return
     with open_browser() as browser:
         with open_boss(scene, sources=()) as boss:
@@ -91,7 +91,7 @@ def _stop(boss: PageBoss, session: str, text: str) -> None:
 
 
 def _files(report: Report) -> None:
-    report.title("Files of the page, compressed as they are sent")
+    report.title("Files of the page, compressed as they are sent", "a terminal, which loads nothing")
     assets, packs = Assets(), {"accept-encoding": "gzip"}
     names = [path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*") if path.is_file()]
     served = {name: found for name in names if (found := assets.find(f"/assets/{name}", packs)) is not None}
@@ -117,7 +117,8 @@ def _transferred(report: Report, boss: PageBoss, browser: Browser) -> None:
 
 
 def _opening(report: Report, rounds: int, boss: PageBoss, browser: Browser) -> None:
-    report.title(f"Opening the queue with {_WAITING} waiting agents, until it is complete and live")
+    title = f"Opening the queue with {_WAITING} waiting agents, until it is complete and live"
+    report.title(title, "tmux attach in a terminal")
     visits = ("first visit", "second visit", f"first visit, {_AWAY} ms away")
     taken: dict[str, list[float]] = {name: [] for name in ("a bare page", *visits)}
     with _bare_page() as address:
@@ -176,7 +177,7 @@ def _bare_page() -> Iterator[str]:
 
 
 def _following(report: Report, rounds: int, boss: PageBoss, browser: Browser) -> None:
-    report.title("From an event that is posted to its text in the queue")
+    report.title("From an event that is posted to its text in the queue", "a look at each pane")
     context = boss.context(browser)
     context.add_init_script(_OBSERVE % _WAITING)
     page = context.new_page()
@@ -192,7 +193,7 @@ def _following(report: Report, rounds: int, boss: PageBoss, browser: Browser) ->
         _stop(boss, session, text)
         taken.append(page.wait_for_function("(text) => window.seen[text]", arg=text).json_value() - at)
     context.close()
-    report.rounds["event to document"] = [round(one, 2) for one in taken]
+    report.measurements["event to document"] = [round(one, 2) for one in taken]
     report.add("event to document, p50", percentile(taken, 0.5), "ms", note=f"{len(taken)} events")
     report.add("event to document, p95", percentile(taken, 0.95), "ms", Target("<=", 100))
 
@@ -201,7 +202,7 @@ def _following(report: Report, rounds: int, boss: PageBoss, browser: Browser) ->
 
 
 def _at_rest(scene: Scene, report: Report, browser: Browser) -> None:
-    report.title(f"A boss with {SESSIONS} idle sessions, over {_INTERVAL:g} s")
+    report.title(f"A boss with {SESSIONS} idle sessions, over {_INTERVAL:g} s", "a look at each pane")
     start_sessions(scene)
     with open_boss(scene) as boss:
         while len(boss.client.get("sessions")["sessions"]) < SESSIONS:

@@ -71,7 +71,7 @@ def measure(scene: Scene, report: Report, rounds: int) -> None:
         _echo(scene, report, rounds, boss)
         flood = Flood(scene, boss)
         if CHROMIUM is None:
-            report.title("The terminal in a browser: chromium is missing, so that it is not measured")
+            report.not_measured("the terminal in a browser", "chromium is missing")
             flood.report_runs(report, rounds * _RUNS, None)
             return
         with open_browser() as browser:
@@ -257,7 +257,7 @@ def _key_to_drawn(scene: Scene, report: Report, boss: PageBoss, browser: Browser
         page.get_by_role("button", name="Take control").click()
         page.wait_for_selector(".terminal.held")
         taken = [_drawn_after(page, number) for number in range(_KEYS)]
-    report.rounds["key to drawn"] = [round(one, 3) for one in taken]
+    report.measurements["key to drawn"] = [round(one, 3) for one in taken]
     note = f"p95 {percentile(taken, 0.95):.1f}, {len(taken)} keys"
     report.add("key to drawn, p50", percentile(taken, 0.5), "ms", Target("<=", 40), note)
 

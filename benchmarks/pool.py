@@ -17,7 +17,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from benchmarks.report import Report, Target, percentile
+from benchmarks.report import Report, Target, mark
 from benchmarks.rivals import PROMPT, BareTui, RawLoop, Sdk, check, claude_p, model_process
 from benchmarks.scene import Scene, bounded, memory_bytes
 
@@ -208,7 +208,7 @@ class _Group:
     def _tell(self, weight: tuple[float, float], rates: dict[str, float]) -> None:
         report = self._report
         found = {
-            name: report.median(name, times, "ms", note=f"p99 {percentile(times, 0.99):.4g}")
+            name: report.median(name, times, "ms", note=mark(times, 0.99))
             for name, times in self._times.items()
         }
         most = Target("<=", 0.35 if self._backend == "terminal" else 0.2)

@@ -66,9 +66,8 @@ def measure(scene: Scene, report: Report, rounds: int) -> None:
     _tell(report, times, weights)
     for backend, ends in gone.items():
         name = f"SIGKILL in a tool until nothing is left, {backend}"
-        report.add(
-            name, max(ends), "s", Target("<=", 2), f"the longest; median {statistics.median(ends):.2f}"
-        )
+        note = f"the longest; median {statistics.median(ends):.2f}"
+        report.add(name, max(ends), "s", Target("<=", 2), note, "claude -p, and kill for what it leaves")
 
 
 def _tell(report: Report, times: dict[str, list[float]], weights: list[float]) -> None:

@@ -43,11 +43,11 @@ from benchmarks import (
     throughput,
 )
 from benchmarks import print as call
-from benchmarks.report import Report, machine
-from benchmarks.scene import Scene
+from benchmarks.report import Report, readable
+from benchmarks.scene import Scene, bounded
 
 BENCHMARKS: dict[str, tuple[Callable[[Scene, Report, int], None], str]] = {
-    "cli": (cli.measure, "tmux ls, tmux send-keys"),
+    "cli": (cli.measure, "tmux"),
     "throughput": (throughput.measure, "dtach, tmux"),
     "echo": (echo.measure, "dtach -a, tmux attach"),
     "status": (status.measure, "tmux list-panes"),
@@ -80,29 +80,42 @@ BENCHMARKS: dict[str, tuple[Callable[[Scene, Report, int], None], str]] = {
 """Each with what a user would use instead."""
 
 
+_LIMIT = 1800.0
+"""Seconds for one of them. Those that wait for others have a shorter one of their own."""
+
+
 def main() -> int:
     options = _options()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell ignores it for its jobs
     began = time.monotonic()
-    report = Report()
+    names = [one for one in BENCHMARKS if one in (options.only or BENCHMARKS)]
+    report = Report(names, options.json, merge=bool(options.only))
+    report.save()
     failed: list[str] = []
-    print(", ".join(f"{key} {value}" for key, value in machine().items()))
+    print(", ".join(f"{key} {value}" for key, value in report.machine.items()))
     try:
         with Scene(options.megabytes * 1_000_000) as scene:
-            for name in [one for one in BENCHMARKS if one in (options.only or BENCHMARKS)]:
+            for name in names:
                 measure, instead = BENCHMARKS[name]
-                report.begin(instead)
+                report.begin(name, instead, options.rounds)
+                failure = ""
                 try:
-                    measure(scene, report, options.rounds)
-                except Exception:  # noqa: BLE001 - the other figures are still worth their time
+                    with bounded(_LIMIT, name):
+                        measure(scene, report, options.rounds)
+                except KeyboardInterrupt:
+                    failure = "interrupted"
+                    raise
+                except Exception as error:  # noqa: BLE001 - the other figures are still worth their time
                     traceback.print_exc(file=sys.stdout)
+                    failure = f"{type(error).__name__}: {error}"
                     failed.append(name)
+                finally:
+                    report.end(failure)
                 scene.end_all()
     except KeyboardInterrupt:
         print("\ninterrupted; everything that was started has been ended")
         return 130
-    if options.json:
-        report.save(options.json)
     return _conclude(report, failed, time.monotonic() - began, strict=options.strict)
 
 
@@ -111,9 +124,10 @@ def _conclude(report: Report, failed: list[str], seconds: float, *, strict: bool
     met = len(with_target) - len(report.missed)
     print(f"\n{met} of {len(with_target)} targets met, in {seconds:.0f} s")
     for figure in report.missed:
-        print(f"MISS  {figure.name}: {figure.value:.3g} {figure.unit}, target {figure.target}")
-    for name in failed:
-        print(f"FAILED  {name}: see the traceback above")
+        print(f"MISS  {figure.name}: {readable(figure.value)} {figure.unit}, target {figure.target}")
+    for name, one in report.benchmarks.items():
+        for what, why in one.missing:
+            print(f"{'FAILED' if name in failed else 'NOT MEASURED'}  {what or name}: {why}")
     return 1 if failed or (strict and report.missed) else 0
 
 
@@ -125,7 +139,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="rounds behind each median (default 3)")
     parser.add_argument("--megabytes", type=int, default=200, help="length of the stream (default 200)")
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a target is missed")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="keep all figures there")
+    parser.add_argument(
+        "--json",
+        type=Path,
+        metavar="FILE",
+        help="keep all figures there; with --only those of the other benchmarks stay as they are",
+    )
     return parser.parse_args()
 
 

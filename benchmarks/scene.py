@@ -267,16 +267,20 @@ def memory_bytes(pid: int) -> tuple[int, int]:
     return found["Rss:"], found["Pss:"]
 
 
-def await_quiet() -> None:
+def await_quiet() -> str:
     """Return when nothing else has run for some seconds, or after a minute: another's work would be measured.
 
-    The load average is of no use: it remembers the section before for minutes.
+    Returns what is to be noted beside the figures: nothing, or that it never was quiet. The load average
+    decides nothing: it remembers the section before for minutes.
     """
     deadline, quiet = time.monotonic() + _QUIET_LIMIT, 0
-    while quiet < _QUIET_LOOKS and time.monotonic() < deadline:
+    while quiet < _QUIET_LOOKS:
+        if time.monotonic() >= deadline:
+            return f"other work ran meanwhile, load {os.getloadavg()[0]:.2f}"
         time.sleep(_LOOK_INTERVAL)
         running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
         quiet = quiet + 1 if running == 1 else 0
+    return ""
 
 
 # ── every wait is bounded ──
@@ -284,11 +288,16 @@ def await_quiet() -> None:
 
 @contextlib.contextmanager
 def bounded(seconds: float, what: str) -> Iterator[None]:
-    """Breaks blocking calls in the main thread after this many seconds."""
+    """Break blocking calls in the main thread after this many seconds. Limits can be inside each other."""
 
     def late(_number: int, _frame: FrameType | None) -> None:
         raise TimeoutError(f"{what} took longer than {seconds:g} s")
 
+    began = time.monotonic()
+    left, _ = signal.getitimer(signal.ITIMER_REAL)
+    if 0 < left <= seconds:
+        yield  # the limit around this one ends first
+        return
     before = signal.signal(signal.SIGALRM, late)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
@@ -296,3 +305,5 @@ def bounded(seconds: float, what: str) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        if left:
+            signal.setitimer(signal.ITIMER_REAL, max(0.001, left - (time.monotonic() - began)))

@@ -23,7 +23,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from benchmarks.report import readable  # noqa: E402
 
 from support.old_version import make_environment  # noqa: E402
 
@@ -51,7 +53,9 @@ def run(folder: Path, python: Path, words: Iterable[str], result: Path) -> Any:
 def medians(runs: Iterable[Mapping[str, Any]]) -> Medians:
     values: dict[tuple[str, str], list[float]] = defaultdict(list)
     for one in runs:
-        for figure in one["figures"]:
+        # Before version 0.2 a run had one list of all figures.
+        parts = one["benchmarks"].values() if "benchmarks" in one else [one]
+        for figure in (figure for part in parts for figure in part["figures"]):
             values[figure["name"], figure["unit"]].append(figure["value"])
     return {name: (statistics.median(found), unit) for (name, unit), found in values.items()}
 
@@ -61,7 +65,7 @@ def table(old: Medians, new: Medians) -> Iterator[str]:
     yield "| figure | old | new | new / old |"
     yield "| --- | --- | --- | --- |"
     for name in sorted(dict.fromkeys([*old, *new]), key=lambda name: name not in old or name not in new):
-        values = [f"{one[name][0]:.4g} {one[name][1]}" if name in one else "" for one in (old, new)]
+        values = [f"{readable(one[name][0])} {one[name][1]}" if name in one else "" for one in (old, new)]
         both = name in old and name in new and old[name][0]
         ratio = f"{new[name][0] / old[name][0]:.2f}" if both else ""
         yield f"| {name} | {values[0]} | {values[1]} | {ratio} |"

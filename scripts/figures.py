@@ -3,7 +3,8 @@
     python benchmarks/run.py --json run.json
     python scripts/figures.py run.json
 
-All figures between the two marks of the page are replaced; the rest of the page stays.
+All figures between the two marks of the page are replaced; the rest of the page stays. A benchmark that was
+measured again with `--only` says when.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.curves import Curve  # noqa: E402
+from benchmarks.report import readable  # noqa: E402
 
 PAGE = ROOT / "docs" / "why" / "benchmarks.md"
 PICTURES = ROOT / "docs" / "pictures"
@@ -31,7 +34,7 @@ def main() -> None:
     parser.add_argument("run", type=Path, help="what 'benchmarks/run.py --json' wrote")
     run = json.loads(parser.parse_args().run.read_text())
     PAGE.write_text(with_figures(PAGE.read_text(), run))
-    for curve in run.get("curves", []):
+    for curve in _curves(run):
         (PICTURES / f"growth-{curve['name']}.svg").write_text(Curve(**curve).svg())
 
 
@@ -45,34 +48,78 @@ def with_figures(page: str, run: dict[str, Any]) -> str:
 
 
 def figures(run: dict[str, Any]) -> list[str]:
-    machine, found = run["machine"], run["figures"]
-    with_target = [one for one in found if one["target"]]
+    machine, benchmarks = run["machine"], run["benchmarks"]
+    with_target = [one for part in benchmarks.values() for one in part["figures"] if one["target"]]
     met = sum(one["verdict"] == "PASS" for one in with_target)
+    (main_run, _), *_ = Counter(part["run"] for part in benchmarks.values() if part["run"]).most_common(1)
     lines = [
-        f"{run['at'][:10]}, {machine['cores']} cores of {machine['processor']}, {machine['system']}, "
-        f"Python {machine['python']}: {met} of {len(with_target)} targets met.",
+        f"{_when(main_run)}, {machine['cores']} cores of {machine['processor']}, {machine['system']}, "
+        f"Python {machine['python']}: {met} of {len(with_target)} targets met. "
+        f"{_loads([part for part in benchmarks.values() if part['run'] == main_run])}",
         "",
     ]
-    for (section, instead), some in _sections(found).items():
-        lines += [f"**{section}.** Instead you would use: {instead}.", ""]
-        lines += ["| figure | value | target | | spread |", "| --- | --- | --- | --- | --- |"]
-        lines += [*(_row(one) for one in some), ""]
-    for curve in run.get("curves", []):
+    for name, part in benchmarks.items():
+        lines += _benchmark(name, part, is_other_run=part["run"] not in ("", main_run))
+    for curve in _curves(run):
         lines += [f"![{curve['title']}](../pictures/growth-{curve['name']}.svg)", ""]
     return lines
 
 
-def _sections(found: list[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    sections: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for one in found:
-        sections.setdefault((one["section"], one["instead"]), []).append(one)
-    return sections
+def _loads(parts: list[dict[str, Any]]) -> str:
+    loads = [part["load"] for part in parts]
+    least, most = readable(min(loads)), readable(max(loads))
+    return f"The load average was {least} to {most} when a benchmark began; it remembers the one before."
 
 
-def _row(one: dict[str, Any]) -> str:
-    target = f"{one['target']['relation']} {one['target']['limit']:g}" if one["target"] else ""
-    cells = (one["name"], f"{one['value']:.4g} {one['unit']}", target, one["verdict"], one["note"])
-    return f"| {' | '.join(cell.replace('|', '/').replace('<=', '≤').replace('>=', '≥') for cell in cells)} |"
+def _benchmark(name: str, part: dict[str, Any], *, is_other_run: bool) -> list[str]:
+    lines = [f"### {name}", ""]
+    if is_other_run:
+        lines += [f"Measured in another run: {_when(part['at'])}, load {readable(part['load'])}.", ""]
+    for what in part["noise"]:
+        lines += [f"Not quiet: {what}.", ""]
+    sections: dict[str, list[dict[str, Any]]] = {}
+    for one in part["figures"]:
+        sections.setdefault(one["section"], []).append(one)
+    for section, found in sections.items():
+        lines += _table(section, found)
+    for what, why in part["missing"]:
+        subject = f"{_cell(what[:1].upper() + what[1:])}" if what else "This"
+        lines += [f"{subject} was not measured: {_cell(why)}.", ""]
+    return lines
+
+
+def _table(section: str, found: list[dict[str, Any]]) -> list[str]:
+    """One sentence if the same thing takes the place of all figures, else a column."""
+    instead = {one["instead"]: None for one in found}
+    heading, columns = f"**{section}.**", ["figure", "value", "target", "", "spread"]
+    if len(instead) == 1:
+        heading += f" Instead you would use: {next(iter(instead))}."
+    else:
+        columns.append("instead you would use")
+    rows = [_row(one)[: len(columns)] for one in found]
+    return [heading, "", _line(columns), _line(["---"] * len(columns)), *map(_line, rows), ""]
+
+
+def _row(one: dict[str, Any]) -> list[str]:
+    target = f"{one['target']['relation']} {readable(one['target']['limit'])}" if one["target"] else ""
+    value = f"{readable(one['value'])} {one['unit']}".strip()
+    return [*map(_cell, (one["name"], value, target, one["verdict"], one["note"], one["instead"]))]
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "/").replace("<=", "≤").replace(">=", "≥").replace("<", "&lt;")
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _when(at: str) -> str:
+    return f"{at[:10]} {at[11:16]} UTC"
+
+
+def _curves(run: dict[str, Any]) -> list[dict[str, Any]]:
+    return [curve for part in run["benchmarks"].values() for curve in part["curves"]]
 
 
 if __name__ == "__main__":

@@ -34,7 +34,8 @@ def machine(home: Path) -> Iterator[Machine]:
 
 def asked(machine: Machine, name: str) -> Counter[str]:
     """How often the agent got each prompt, by its transcript."""
-    path = Path(machine.record(name).conversation["transcript_path"])
+    # An agent that was just brought back reports it once it is up.
+    path = Path(until(lambda: machine.record(name).conversation.get("transcript_path"), "the transcript"))
     return Counter(str(one["message"]["content"]) for one in whole_records(path) if "promptSource" in one)
 
 

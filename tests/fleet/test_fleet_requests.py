@@ -138,6 +138,7 @@ def test_what_the_queue_holds_is_an_id_and_no_payload(hub: HubMachine, home: Pat
     asyncio.run(go())
 
 
+@pytest.mark.soak
 def test_a_host_that_dies_is_replaced_and_the_receipt_says_so(hub: HubMachine, home: Path) -> None:
     async def go() -> None:
         async with fleet(hub, home, "build7", "build8", lease=counts.REQUEST_LEASE) as (desk, hosts):
@@ -164,6 +165,7 @@ async def until_one_runs(hosts: list[Host]) -> Host:
     return running[0]
 
 
+@pytest.mark.soak
 def test_a_turn_that_is_longer_than_the_lease_stays_where_it_is(hub: HubMachine, home: Path) -> None:
     async def go() -> None:
         async with fleet(hub, home, "build7", "build8", lease=counts.REQUEST_LEASE) as (desk, hosts):
@@ -181,6 +183,7 @@ def test_a_turn_that_is_longer_than_the_lease_stays_where_it_is(hub: HubMachine,
     asyncio.run(go())
 
 
+@pytest.mark.soak
 def test_a_host_that_is_cut_off_ends_its_turn_before_another_begins_it(hub: HubMachine, home: Path) -> None:
     relay = Relay(hub.port)
 
@@ -234,6 +237,7 @@ def test_a_turn_outlives_the_hub_and_the_sender(hub: HubMachine, home: Path) -> 
     asyncio.run(go())
 
 
+@pytest.mark.soak
 def test_a_request_that_loses_every_host_is_a_dead_letter(hub: HubMachine, home: Path) -> None:
     names = [f"build{number}" for number in range(MAX_ATTEMPTS + 1)]
 

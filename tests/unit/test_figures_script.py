@@ -13,40 +13,43 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
+
+
+def figure(name: str, value: float, unit: str = "ms", **more: Any) -> dict[str, Any]:
+    known = {"target": None, "note": "", "section": "Commands", "instead": "tmux ls", "verdict": ""}
+    return {"name": name, "value": value, "unit": unit, **known, **more}
+
+
+def benchmark(*figures: dict[str, Any], **more: Any) -> dict[str, Any]:
+    known = {"run": "2026-11-18T10:00:00Z", "at": "2026-11-18T10:05:00Z", "load": 0.25}
+    return {**known, "figures": list(figures), "curves": [], "missing": [], "noise": [], **more}
+
+
 RUN: dict[str, Any] = {
-    "at": "2026-11-18T10:00:00Z",
     "machine": {"cores": 2, "processor": "CPU", "system": "Linux", "python": "3.11.7"},
-    "figures": [
-        {
-            "name": "remuda ls",
-            "value": 31.234,
-            "unit": "ms",
-            "target": {"relation": "<=", "limit": 40.0},
-            "note": "30 to 35",
-            "section": "Commands",
-            "instead": "tmux ls",
-            "verdict": "PASS",
-        },
-        {
-            "name": "a|b",
-            "value": 3.0,
-            "unit": "ms",
-            "target": None,
-            "note": "",
-            "section": "Commands",
-            "instead": "tmux ls",
-            "verdict": "",
-        },
-    ],
-    "curves": [
-        {
-            "name": "sessions",
-            "title": "A & B",
-            "along": "sessions",
-            "unit": "ms",
-            "lines": {"ls": [[1, 30.0], [500, 300.0]], "start": [[1, 20.0], [500, 20.0]]},
-        }
-    ],
+    "benchmarks": {
+        "cli": benchmark(
+            figure(
+                "remuda ls",
+                31.234,
+                target={"relation": "<=", "limit": 40.0},
+                note="30 to 35",
+                verdict="PASS",
+            ),
+            figure("a|b", 3.0),
+        ),
+        "growth": benchmark(
+            curves=[
+                {
+                    "name": "sessions",
+                    "title": "A & B",
+                    "along": "sessions",
+                    "unit": "ms",
+                    "lines": {"ls": [[1, 30.0], [500, 300.0]], "start": [[1, 20.0], [500, 20.0]]},
+                }
+            ]
+        ),
+    },
 }
 
 
@@ -75,6 +78,34 @@ def test_figures_are_written_between_the_marks_alone(script: ModuleType) -> None
     assert script.with_figures(written, RUN) == written
 
 
+def test_benchmark_that_failed_was_loud_or_is_of_another_run_says_so(script: ModuleType) -> None:
+    again = benchmark(figure("x", 30_020.0, "events"), run="2026-11-19T07:00:00Z", at="2026-11-19T07:10:00Z")
+    again["noise"] = ["other work ran meanwhile, load 4.2"]
+    failed = benchmark(missing=[("", "it took longer than 30 s"), ("the page", "chromium is missing")])
+    never = benchmark(run="", at="", missing=[("", "the run ended before it")])
+    written = script.figures(
+        {**RUN, "benchmarks": {**RUN["benchmarks"], "a": again, "b": failed, "c": never}}
+    )
+    assert written[0].startswith("2026-11-18 10:00 UTC, 2 cores")
+    wanted = ["Measured in another run: 2026-11-19 07:10 UTC, load 0.25.", "| x | 30,020 events |  |  |  |"]
+    wanted += [
+        "Not quiet: other work ran meanwhile, load 4.2.",
+        "This was not measured: it took longer than 30 s.",
+    ]
+    wanted += ["The page was not measured: chromium is missing."]
+    assert [line for line in written if line in wanted] == [wanted[0], wanted[2], wanted[1], *wanted[3:]]
+    assert written.count("This was not measured: the run ended before it.") == 1
+
+
+def test_figures_with_different_substitutes_have_a_column_for_them(script: ModuleType) -> None:
+    other = figure("remuda send", 2.0, instead="tmux send-keys")
+    part = benchmark(figure("remuda ls", 1.0), other)
+    written = script.figures({**RUN, "benchmarks": {"cli": part}})
+    assert "**Commands.**" in written
+    assert "| remuda ls | 1 ms |  |  |  | tmux ls |" in written
+    assert "| remuda send | 2 ms |  |  |  | tmux send-keys |" in written
+
+
 def test_page_without_marks_is_refused(script: ModuleType) -> None:
     with pytest.raises(SystemExit):
         script.with_figures("nothing\n", RUN)
@@ -86,7 +117,7 @@ def test_page_of_the_benchmarks_has_the_marks(script: ModuleType) -> None:
 
 
 def test_curve_is_drawn_on_logarithmic_axes(script: ModuleType) -> None:
-    root = ET.fromstring(script.Curve(**RUN["curves"][0]).svg())
+    root = ET.fromstring(script.Curve(**RUN["benchmarks"]["growth"]["curves"][0]).svg())
     lines = [one for one in root if one.tag.endswith("polyline")]
     growing, flat = (
         [tuple(map(float, p.split(","))) for p in one.get("points", "").split()] for one in lines

@@ -163,13 +163,12 @@ def _folder() -> Path:
 
 def _socket_name(surroundings: bytes) -> str:
     """Return a name that is different for all surroundings, interpreters, versions, copies of our package."""
-    from hashlib import sha256
-
     from remuda._version import __version__
+    from remuda.digest import sha256
 
     variables = sorted(interpreter_variables(os.environ).items())
     parts = [sys.executable, sys.version, os.path.abspath(__file__), __version__, *map("=".join, variables)]
-    return f"keepers-{sha256(surroundings + os.fsencode(chr(0).join(parts))).hexdigest()[:16]}.sock"
+    return f"keepers-{sha256(surroundings + os.fsencode(chr(0).join(parts)))[:16]}.sock"
 
 
 def interpreter_variables(env: Mapping[str, str]) -> dict[str, str]:
@@ -214,9 +213,9 @@ def _ancestors() -> Iterator[int]:
 
 def _fingerprint() -> bytes:
     """Return the surroundings in short. Each process reads its own: Yama keeps some from others."""
-    from hashlib import sha256
+    from remuda.digest import sha256
 
-    return sha256(repr(surroundings()).encode(errors="surrogateescape")).digest()
+    return bytes.fromhex(sha256(repr(surroundings()).encode(errors="surrogateescape")))
 
 
 def surroundings(process: int | str = "thread-self") -> tuple[object, ...]:

@@ -37,6 +37,8 @@ _SETTLE = 2.0
 # An agent at rest shows its composer at once; at its start some tenths of a second after it reports to be
 # ready.
 _COMPOSER_PATIENCE = 5.0
+# On a busy machine an agent may be at rest seconds before it has written its registry file.
+_REGISTRY_PATIENCE = 5.0
 # Sources report a change within tenths of a second of each other.
 _DISSENT_PATIENCE = 30.0
 # A user who types may have opened something in place of the composer.
@@ -125,6 +127,7 @@ class Health:
         self._turn = _TurnSources()
         self._found: dict[str, str] = {}
         self._absent_since: float | None = None
+        self._unregistered_since: float | None = None
         self._dissent_since: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.hooked = False
@@ -182,6 +185,8 @@ class Health:
         state = evidence.verdict.state
         if not evidence.is_guess:
             self._found.pop("state", None)
+        if Source.REGISTRY in evidence.votes:
+            self._found.pop("registry", None)
         if not evidence.dissent():
             self._dissent_since = None
             self._found.pop("dissent", None)
@@ -224,7 +229,7 @@ class Health:
         if now - evidence.verdict.since < _SETTLE:
             self._look_again()
             return
-        self._judge_registry()
+        self._judge_registry(now)
         if evidence.verdict.state in RESTING and self._turn.began:
             self._judge_turn()
             self._turn = _TurnSources()
@@ -274,10 +279,18 @@ class Health:
         path = self._observation.conversation.get("transcript_path")
         return Path(path) if isinstance(path, str) else None
 
-    def _judge_registry(self) -> None:
+    def _judge_registry(self, now: float) -> None:
         path = self._observation.registry_path
-        missing = path is not None and Source.REGISTRY not in self._session.evidence.votes
-        self._set("registry", _NO_REGISTRY.format(_why_unreadable(path)), missing=missing)
+        if path is None or Source.REGISTRY in self._session.evidence.votes:
+            self._unregistered_since = None
+            self._found.pop("registry", None)
+            return
+        if self._unregistered_since is None:
+            self._unregistered_since = now
+        if now - self._unregistered_since < _REGISTRY_PATIENCE:
+            self._look_again()
+        else:
+            self._set("registry", _NO_REGISTRY.format(_why_unreadable(path)), missing=True)
 
     def _judge_composer(self, now: float, says_idle: list[Vote]) -> None:
         starting = self._session.evidence.verdict.state is State.STARTING

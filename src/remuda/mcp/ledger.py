@@ -56,6 +56,8 @@ def read_ledger(count: int) -> list[dict[str, Any]]:
     """Return the last lines, the oldest first. Lines that cannot be read are left out."""
     found: list[dict[str, Any]] = []
     for name in ("ledger.jsonl", "ledger.jsonl.1"):
+        if len(found) >= count:
+            break
         try:
             fd = open_regular(home() / "mcp" / name, own=True)
         except OSError:

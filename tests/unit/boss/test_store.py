@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import sqlite3
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from remuda.boss.attention.event_log import EventLog
 from remuda.boss.attention.model import ApprovalState, Event, EventKind, Source
 from remuda.boss.attention.model import document as document_of
-from remuda.boss.attention.session_index import SessionIndex
+from remuda.boss.attention.session_index import Changes, SessionIndex
 from remuda.boss.service import BossService
 from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue
 from support import counts
@@ -45,6 +46,29 @@ def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
         )
 
     assert with_service(tmp_path, before) == with_service(tmp_path, after)
+
+
+def test_listing_open_requests_does_not_read_those_that_were_decided(tmp_path: Path) -> None:
+    async def steps(service: BossService) -> tuple[int, int]:
+        await service.take(event("asked", 20, session="t", **BASH))
+        (one,) = service.open_approvals()
+        few = _steps_to_list(service)
+        decided = [replace(one, id=f"d{n}", state=ApprovalState.ANSWERED, asked_at=n) for n in range(2000)]
+        await service.store.write([Changes(approvals={other.id: other for other in decided})])
+        return few, _steps_to_list(service)
+
+    few, many = with_service(tmp_path, steps)
+    assert many <= few + 5
+
+
+def _steps_to_list(service: BossService) -> int:
+    """Return how many steps SQLite took."""
+    taken: list[None] = []
+    service.store._reader.set_progress_handler(lambda: taken.append(None), 1)
+    (one,) = service.store.approvals(1000, state="open")
+    service.store._reader.set_progress_handler(None, 0)
+    assert one.state is ApprovalState.OPEN
+    return len(taken)
 
 
 def test_what_is_shown_is_on_the_disk(tmp_path: Path) -> None:

@@ -76,7 +76,11 @@ CREATE TABLE usage_file (
     path TEXT PRIMARY KEY, session_id TEXT NOT NULL, at REAL NOT NULL, document TEXT NOT NULL
 ) WITHOUT ROWID;
 """
-MIGRATIONS: tuple[str, ...] = (_FIGURES,)
+_OPEN_FIRST = """
+CREATE INDEX approval_state ON approval (state, asked_at);
+"""
+"""Open requests are few among the decided ones, and every face asks for them."""
+MIGRATIONS: tuple[str, ...] = (_FIGURES, _OPEN_FIRST)
 """What each version adds to the one before. A new database goes through all of them too."""
 VERSION = 1 + len(MIGRATIONS)
 

@@ -302,12 +302,12 @@ class Store:
         self, limit: int, *, state: str | None = None, before: float | None = None
     ) -> list[Approval]:
         """Return permission requests, newest first."""
+        of_state = ("state = ? AND ", state) if state is not None else ("",)
         results = self._read(
-            "SELECT document FROM approval WHERE asked_at < ? AND (? IS NULL OR state = ?)"
+            f"SELECT document FROM approval WHERE {of_state[0]}asked_at < ?"  # noqa: S608  # no text of others
             " ORDER BY asked_at DESC, id LIMIT ?",
+            *of_state[1:],
             before if before is not None else _EVER,
-            state,
-            state,
             limit,
         )
         return self._readable(rows.read_approval, results)
