@@ -31,6 +31,7 @@ from support.pool_conformance import (
     profile_of,
     run_steps,
 )
+from support.pool_profiles import check_profiles
 
 pytestmark = pytest.mark.real
 
@@ -127,6 +128,14 @@ def test_one_worker_secrets_permissions_and_errors_nothing_is_in_a_later_request
         others = [text for role, text in request.texts if role == "user" and "SECRET" in text]
         assert all(mine in text for text in others)
         assert len(others) <= 1
+
+
+@pytest.mark.soak(only=True)
+@pytest.mark.shows("a request of a pool runs with its own folder, model, environment and tools")
+def test_requests_of_several_profiles_each_run_with_their_own(
+    copilot: RealCopilot, model: LoopbackModel
+) -> None:
+    check_profiles("copilot", copilot, model, "other-model", {"allowed_tools": ["shell"]}, backend="stream")
 
 
 def test_unattended_worker_denied_tool_is_told_to_the_model(copilot: RealCopilot) -> None:

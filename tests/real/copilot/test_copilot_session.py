@@ -100,7 +100,7 @@ def _rewind_dialog_gets_no_prompt(post: Post) -> None:
 def test_permission_from_elsewhere_cancel_and_draft(
     copilot: RealCopilot, start: Start, model: LoopbackModel
 ) -> None:
-    post = keep_copilot(start, copilot, draft_patience=1.5)
+    post = keep_copilot(start, copilot, "--allow-tool=shell(echo:*)", draft_patience=1.5)
     post.watcher.settled("idle")
     post.watcher.forget()
     sent = post.put(shell("touch allowed"))
@@ -112,6 +112,10 @@ def test_permission_from_elsewhere_cancel_and_draft(
     assert step(post.ended(sent), "ended")["end"] == "answered"
     post.watcher.until("idle", source="hook")
     assert post.watcher.lasting_states() == TOOL_TURN
+
+    # What its user has allowed by a flag waits for no one: copilot asks hooks about that too.
+    assert stages(post.send(shell("echo by a rule"))) == CHAIN
+    assert "by a rule" in str(model.main_requests[-1].said)
 
     sent = post.put(shell("touch denied"))
     post.client.request("answer", id=_asked(post)["id"], behavior="deny", message="not now")
