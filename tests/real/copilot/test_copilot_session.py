@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from typing import Any
@@ -181,8 +182,13 @@ def test_untrusted_folder_waits_for_a_word_and_a_dead_session_resumes(
     assert post.kept.keeper.ended()
     config = cli.home / ".copilot" / "config.json"
     assert not config.exists() or str(cli.project) not in config.read_text()  # asked again, and answered
+    # This setting does not keep our hooks from running.
+    settings = cli.home / ".copilot" / "settings.json"
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "disableAllHooks": True}))
     again = keep_copilot(start, cli, resume=True, trust=True, prompt="- which colour", message_id="m1")
     assert stages(again.ended("m1")) == CHAIN
+    again.watcher.until("idle", source="hook")
+    assert again.client.describe()["degraded"] == []
     assert prompts(model) == ["remember blue", "- which colour"]
     assert any("remember blue" in text for _, text in model.main_requests[-1].texts)
 

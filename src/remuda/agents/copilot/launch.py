@@ -1,7 +1,8 @@
 """How copilot is started as a kept session. Pure but for reading the user's settings.
 
 Our hooks are in a plugin of this session's folder (`--plugin-dir`): nothing of the user's is changed.
-They are commands, because copilot runs no http hook of a plugin (1.0.102).
+They are commands, because copilot runs no http hook of a plugin. The user's setting `disableAllHooks` is for
+hooks of users and repositories, and does not keep those of a plugin from running (1.0.102).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from remuda.agents.base import Launch, LaunchContext
 
-from .files import events_file, has_prompts, hooks_disabled
+from .files import events_file, has_prompts
 
 EVENTS = (
     "SessionStart",
@@ -74,8 +75,7 @@ def prepare(context: LaunchContext) -> Launch:
         added.append(f"--resume={session_id}")
     if context.prompt is not None:
         added.append(f"--interactive={context.prompt}")
-    degraded = ["no hooks: the settings have disableAllHooks"] if hooks_disabled(context.env) else []
-    return Launch([*program, *added, *arguments], _own_environment(context.env), files, degraded)
+    return Launch([*program, *added, *arguments], _own_environment(context.env), files)
 
 
 def _json(document: object) -> bytes:

@@ -49,7 +49,6 @@ def test_launch_hooks_in_a_plugin_of_the_session_and_token_in_no_argument(tmp_pa
     assert hooks["PermissionRequest"][0]["timeoutSec"] == 60
     assert hooks["Stop"][0]["timeoutSec"] == 10
     assert "tok" not in str(launch.argv) + str(hooks["Stop"][0]["bash"]).replace(str(tmp_path), "")
-    assert launch.degraded == []
 
 
 @pytest.mark.parametrize(
@@ -74,12 +73,6 @@ def test_launch_resumes_only_a_conversation_with_a_prompt(tmp_path: Path) -> Non
         "--resume=abc-1",
         "--allow-tool=x",
     ]
-
-
-def test_launch_disabled_hooks_are_degraded(tmp_path: Path) -> None:
-    (tmp_path / ".copilot").mkdir()
-    (tmp_path / ".copilot" / "settings.json").write_text('{"disableAllHooks": true}')
-    assert prepare(_context(tmp_path)).degraded == ["no hooks: the settings have disableAllHooks"]
 
 
 @pytest.mark.parametrize(
