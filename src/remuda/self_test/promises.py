@@ -124,7 +124,7 @@ def offered(plan: SelfTest) -> list[str]:
 def completed(outcomes: Sequence[Outcome], plan: SelfTest) -> list[Outcome]:
     """Return the outcomes in their order, with those that did not come in time.
 
-    If the agent did not start, there are no others.
+    An agent that did not start has only that outcome.
     """
     found = {one.promise.key: one for one in outcomes}
     if "start" in found and found["start"].verdict is Verdict.HOLDS:
