@@ -5,9 +5,11 @@ A start takes some seconds, so that a test shows much on one session.
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from contextlib import suppress
+from datetime import datetime, timedelta
 from socket import socket
 from typing import Any
 
@@ -166,12 +168,18 @@ def test_server_that_dies_in_a_turn_is_started_again(opencode: Opencode, start: 
 @pytest.mark.soak(only=True)
 @pytest.mark.timeout(600)
 def test_plugin_without_a_network_delays_the_start(opencode: Opencode, start: Start) -> None:
-    """Hazard 8: it tries to install a package first, for a minute or two."""
+    """Hazard 8: it tries to install a package first, for a minute or two, and answers nothing meanwhile."""
     plugin = opencode.home / ".config" / "opencode" / "plugins" / "none.js"
     plugin.parent.mkdir()
     plugin.write_text("export const None = async () => ({})\n")
     post = opencode.start(start)
     assert answer(post.send("hello")).endswith("to: hello")
+    (log,) = (opencode.home / ".local" / "share" / "opencode" / "log").glob("*.log")
+    before, failed = re.findall(
+        r"timestamp=(\S+)", log.read_text().partition("dependency install failed")[0]
+    )[-2:]
+    # As long as the server was waited for once, which was too short.
+    assert datetime.fromisoformat(failed) - datetime.fromisoformat(before) > timedelta(seconds=30)
 
 
 def test_same_id_twice_adds_text_and_runs_nothing(opencode: Opencode, start: Start) -> None:

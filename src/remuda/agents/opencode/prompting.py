@@ -12,6 +12,7 @@ from remuda.errors import InputError
 
 from .channel import OpencodeChannel
 from .launch import find_address, make_companion
+from .server import START_TIMEOUT
 
 _BORDER = "╹▀▀"
 _EDGE = "┃"
@@ -33,9 +34,7 @@ _CONFIGURED = ("OPENCODE_CONFIG", "OPENCODE_CONFIG_CONTENT", "OPENCODE_AUTH_CONT
 
 class OpencodeTransport:
     kind: Literal["call"] = "call"
-    start_timeout = 120.0
-    """1.5 to 6 s on an idle machine, 12 s with two agents that start; a plugin without a network: 130 s."""
-
+    start_timeout = START_TIMEOUT
     edits_input = False
 
     def __init__(self, skip: int = 1) -> None:
