@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from remuda.self_test.promises import PROMISES
 from support.commands import Commands
 from support.print_calls import scripted_agent, write_program
 
@@ -39,6 +40,19 @@ def test_start_that_fails_shows_the_words_of_any_agent(remuda: Commands, tmp_pat
     found = json.loads(remuda("doctor", "--agent", agent, "--binary", str(bad), "--json", code=1).out)
     assert [(one["promise"], one["verdict"]) for one in found["outcomes"]] == [("start", "does not hold")]
     assert found["words"] == ["unknown option here"]
+
+
+@pytest.mark.soak(only=True)  # it takes the default limit, which is 45 s
+def test_default_limit_is_kept_and_what_was_not_tried_is_not_known(remuda: Commands, tmp_path: Path) -> None:
+    """Each turn takes 8 s."""
+    agent = f'exec {sys.executable} -P -m remuda.testing.scripted_agent "$@"'
+    slow = write_program(tmp_path / "claude", f"#!/bin/sh\nexport MOCK_DELAY_STOP=8000\n{agent}\n")
+    found = json.loads(remuda("doctor", "--agent", "claude", "--binary", str(slow), "--json", code=1).out)
+    verdicts = {one["promise"]: (one["verdict"], one["detail"]) for one in found["outcomes"]}
+    assert [*verdicts] == [one.key for one in PROMISES if one.key != "calls"]
+    for key in ("draft", "resume", "hooks"):
+        assert verdicts[key] == ("not known", "the time was over before it was tried")
+    assert found["seconds"] < 45 + 15 + 10  # what the bench takes at most to end everything
 
 
 def test_wrong_options_are_refused_with_what_to_do(remuda: Commands) -> None:

@@ -102,3 +102,12 @@ def server_of(post: Post) -> Process:
 def record_of(post: Post) -> Mapping[str, Any]:
     record: Mapping[str, Any] = json.loads(post.kept.paths.record.read_text())
     return record
+
+
+def server_address(post: Post) -> tuple[str, str, str]:
+    """Return address and password of its server, and the conversation in its terminal."""
+    record = record_of(post)
+    words = Path(f"/proc/{record['child_pid']}/cmdline").read_text().split("\0")
+    variables = Path(f"/proc/{record['companion_pid']}/environ").read_text().split("\0")
+    (secret,) = [one.partition("=")[2] for one in variables if one.startswith("OPENCODE_SERVER_PASSWORD=")]
+    return words[words.index("attach") + 1], secret, words[words.index("--session") + 1]

@@ -28,7 +28,7 @@ from remuda.readable import is_readable
 from remuda.tried_program import digest_of, stamp_of
 from remuda.untrusted import as_object, one_line, parse_json
 
-from .promises import ORDER, SESSIONS, Outcome
+from .promises import SESSIONS, Outcome, completed
 from .results import Result, find_binary
 
 _CLEANING = 4.0
@@ -73,7 +73,10 @@ def run(
         raise RemudaError(
             f"the self-test itself failed: {last or 'it said nothing'}", hint="please report it"
         )
-    outcomes.sort(key=lambda one: ORDER[one.promise.key])
+    all_outcomes = completed(outcomes, plan)
+    for outcome in all_outcomes:
+        if outcome not in outcomes:
+            progress(outcome)
     return Result(
         agent=agent,
         program=plan.program,
@@ -84,7 +87,7 @@ def run(
         at=time.time(),
         offline=str(facts.get("offline", "unknown")),
         remuda=__version__,
-        outcomes=tuple(outcomes),
+        outcomes=tuple(all_outcomes),
         words=tuple(map(str, facts.get("words") or ())),
         seconds=time.monotonic() - began,
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from remuda.agents.self_test import SelfTest
 from remuda.tried_program import DOES_NOT_HOLD
 
 
@@ -63,6 +64,7 @@ PROMISES = (
 _BY_KEY = {promise.key: promise for promise in PROMISES}
 ORDER = {promise.key: number for number, promise in enumerate(PROMISES)}
 _LONGEST = 2000
+TIME_OVER = "the time was over before it was seen"
 SESSIONS = ("self-test", "not-trusted", "trusted")
 """The names of the sessions in which they are tried."""
 
@@ -101,3 +103,31 @@ class Outcome(NamedTuple):
 
 def find_promise(key: str) -> Promise:
     return _BY_KEY[key]
+
+
+def offered(plan: SelfTest) -> list[str]:
+    """Return the keys of the promises that can be tried on an agent, in their order."""
+    has = {
+        "bang": plan.bang,
+        "slash": plan.slash,
+        "compact": plan.compact,
+        "clear": plan.clear,
+        "hooks": plan.hooks,
+        "calls": plan.describes_calls,
+        "trust": plan.asks_trust,
+        "pool_terminal": "terminal" in plan.backends,
+        "pool_stream": "stream" in plan.backends,
+    }
+    return [promise.key for promise in PROMISES if has.get(promise.key, True)]
+
+
+def completed(outcomes: Sequence[Outcome], plan: SelfTest) -> list[Outcome]:
+    """Return the outcomes in their order, with those that did not come in time.
+
+    An agent that did not start has only that outcome.
+    """
+    found = {one.promise.key: one for one in outcomes}
+    if "start" in found and found["start"].verdict is Verdict.HOLDS:
+        for key in offered(plan):
+            found.setdefault(key, Outcome(find_promise(key), Verdict.UNKNOWN, TIME_OVER))
+    return sorted(found.values(), key=lambda one: ORDER[one.promise.key])

@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -32,7 +33,7 @@ from remuda.testing.script import ToolResult
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection
 
-from .promises import SESSIONS, Outcome, Verdict, find_promise
+from .promises import SESSIONS, TIME_OVER, Outcome, Verdict, find_promise, offered
 from .results import find_binary
 
 T = TypeVar("T")
@@ -50,6 +51,7 @@ _PRESS_INTERVAL = 3.0
 """An agent may drop what is typed in the first moments of a dialog."""
 _WORDS = 12
 _PRINTS = 5
+_PRINTS_AT_ONCE = 2
 _EXACT = 'one "two" \\n $HOME `id` <b>\n  indented äöü 漢字 🐎\n\nend of it'
 
 
@@ -82,6 +84,7 @@ class Trial:
     ) -> None:
         self._agent = agent
         self._plan = plan
+        self._offered = offered(plan)
         self._project, *self._untrusted = folders
         self._model = model
         self._report = report
@@ -111,33 +114,34 @@ class Trial:
 
     def _in_session(self) -> None:
         plan = self._plan
-        for key, function, is_offered in (
-            ("exact", self._exact, True),
-            ("sources", self._sources, True),
-            ("bang", partial(self._hazards, plan.bang), plan.bang),
-            ("slash", partial(self._hazards, plan.slash), plan.slash),
-            ("tool", self._tool, True),
-            ("api_error", self._api_error, True),
-            ("interrupt", self._interrupt, True),
-            ("dialog", self._dialog, True),
-            ("compact", partial(self._command, plan.compact), plan.compact),
-            ("clear", self._clear, plan.clear),
-            ("draft", self._draft, True),
-            ("resume", self._resume, True),
-            ("hooks", self._all_hooks, plan.hooks),
-        ):
-            if is_offered:
-                self._try(key, function)
+        self._try_all(
+            ("exact", self._exact),
+            ("sources", self._sources),
+            ("bang", partial(self._hazards, plan.bang)),
+            ("slash", partial(self._hazards, plan.slash)),
+            ("tool", self._tool),
+            ("api_error", self._api_error),
+            ("interrupt", self._interrupt),
+            ("dialog", self._dialog),
+            ("compact", partial(self._command, plan.compact)),
+            ("clear", self._clear),
+            ("draft", self._draft),
+            ("resume", self._resume),
+            ("hooks", self._all_hooks),
+        )
 
     def _others(self) -> None:
-        for key, function, is_offered in (
-            ("calls", self._calls, self._plan.describes_calls),
-            ("trust", self._trust, self._plan.asks_trust),
-            ("pool_stream", partial(self._pool, "stream"), "stream" in self._plan.backends),
-            ("pool_terminal", partial(self._pool, "terminal"), "terminal" in self._plan.backends),
-            ("print", self._print, True),
-        ):
-            if is_offered:
+        self._try_all(
+            ("calls", self._calls),
+            ("trust", self._trust),
+            ("pool_stream", partial(self._pool, "stream")),
+            ("pool_terminal", partial(self._pool, "terminal")),
+            ("print", self._print),
+        )
+
+    def _try_all(self, *tried: tuple[str, Callable[[], str]]) -> None:
+        for key, function in tried:
+            if key in self._offered:
                 self._try(key, function)
 
     def _try(self, key: str, function: Callable[[], str]) -> bool:
@@ -153,7 +157,7 @@ class Trial:
             if find_promise(key).safety and not isinstance(error, Unsafe):
                 verdict = Verdict.UNKNOWN
             elif time.monotonic() >= self._deadline:
-                detail, verdict = "the time was over before it was seen", Verdict.UNKNOWN
+                detail, verdict = TIME_OVER, Verdict.UNKNOWN
         self._report(Outcome(find_promise(key), verdict, detail, time.monotonic() - began))
         return verdict is Verdict.HOLDS
 
@@ -440,31 +444,35 @@ class Trial:
         return "it is answered with --trust only"
 
     def _print(self) -> str:
-        counted = set()
-        for number in range(_PRINTS):
-            words = [sys.executable, "-P", "-m", "remuda", "print", "--agent", self._agent]
-            words += ["--output-format", "json", f"print number {number}"]
-            try:
-                done = subprocess.run(
-                    words,
-                    capture_output=True,
-                    text=True,
-                    cwd=self._project,
-                    timeout=self._limit(),
-                    check=False,
-                )
-            except subprocess.TimeoutExpired as error:
-                raise Broken(f"call number {number + 1} took more than {error.timeout:.0f} s") from error
-            if done.returncode:
-                raise Broken(f"exit code {done.returncode}: {(done.stderr or done.stdout).strip()[-300:]}")
-            result = json.loads(done.stdout)
-            if f"print number {number}" not in str(result.get("result")):
-                raise Broken(f"the answer was {result.get('result')!r:.200}")
-            usage = result.get("usage") or {}
-            counted.add((usage.get("input_tokens") or 0, usage.get("output_tokens") or 0))
+        # Each call starts an agent, and much of a start is waiting: two at a time.
+        with ThreadPoolExecutor(_PRINTS_AT_ONCE) as calls:
+            counted = set(calls.map(self._print_once, range(_PRINTS)))
         if len(counted) != 1 or 0 in next(iter(counted)):
             raise Broken(f"tokens in and out differ from call to call: {sorted(counted)}")
         return "{} tokens in, {} out, each time".format(*counted.pop())
+
+    def _print_once(self, number: int) -> tuple[int, int]:
+        """Return the tokens in and out of one call."""
+        words = [sys.executable, "-P", "-m", "remuda", "print", "--agent", self._agent]
+        words += ["--output-format", "json", f"print number {number}"]
+        try:
+            done = subprocess.run(
+                words,
+                capture_output=True,
+                text=True,
+                cwd=self._project,
+                timeout=self._limit(),
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise Broken(f"call number {number + 1} took more than {error.timeout:.0f} s") from error
+        if done.returncode:
+            raise Broken(f"exit code {done.returncode}: {(done.stderr or done.stdout).strip()[-300:]}")
+        result = json.loads(done.stdout)
+        if f"print number {number}" not in str(result.get("result")):
+            raise Broken(f"the answer was {result.get('result')!r:.200}")
+        usage = result.get("usage") or {}
+        return usage.get("input_tokens") or 0, usage.get("output_tokens") or 0
 
     def _pool(self, backend: Any) -> str:
         texts = [f"the secret of {backend}", f"another request to {backend}"]

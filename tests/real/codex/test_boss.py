@@ -20,7 +20,7 @@ pytestmark = pytest.mark.real
 
 @pytest.fixture
 def boss(home: Path) -> Iterator[RunningBoss]:
-    one = RunningBoss(home, ("remuda.boss.evidence.kept:KeptSessions",))
+    one = RunningBoss(home, ("remuda.boss.evidence.kept:KeptSessions", "remuda.boss.evidence.usage:Usage"))
     yield one
     one.close()
 
@@ -51,6 +51,8 @@ def test_codex_by_its_command_is_in_the_queue_and_decided_over_http(
     assert boss.ask("POST", path, {"behavior": "allow"}).status == 200
     until(made.exists, "what it was allowed to make")
     until(lambda: [one["reason"] for one in boss.waiting()] == ["stopped"], "its answer in the queue")
+    used = until(lambda: boss.client.get("usage", by="session")["total"]["tokens"]["output"], "its usage")
+    assert used > 0
     shown = remuda("show", "work").out
     assert "REPLY" in shown
     remuda("kill", "work")

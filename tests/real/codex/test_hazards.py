@@ -117,12 +117,20 @@ def test_a_limit_is_kept_for_the_account_and_opens_no_trap(
     codex: RealCodex, start: Start, model: LoopbackModel
 ) -> None:
     post = keep(start, codex)
-    model.next(Reply((Fail(429, "usage_limit_reached", "limit", {"retry-after": "7200"}),)))
+    used = {"x-codex-primary-used-percent": "97", "x-codex-primary-window-minutes": "300"}
+    model.next(Reply((Fail(429, "usage_limit_reached", "limit", {"retry-after": "7200", **used}),)))
     message = post.put("limit me")
     post.reached(message, "nacked")
     nacked = step(post.trace(message), "nacked")
     assert 6000 < nacked["due"] - nacked["at"] < 7800
     assert post.client.describe()["state"] == "limited"
+    # Enter would switch to another model there. A call, as ours, leaves the dialog and the model as they are.
+    post.watcher.until_shows("Approaching rate limits")
+    path, thread = str(post.kept.paths.scratch / "s"), post.client.describe()["conversation"]["session_id"]
+    asyncio.run(start_turn(path, thread, "beside the dialog", "of another client"))
+    until(lambda: prompts(model)[-1] == "beside the dialog", "its request")
+    assert {request.model for request in model.main_requests} == {"loopback-model"}
+    post.watcher.until_shows("› 1. Switch to")
     other = keep(start, codex, name="other")
     other.watcher.settled("idle")
     waiting = other.put("also waits")
@@ -150,7 +158,7 @@ def test_trust_is_given_only_with_the_users_word(
 def test_a_paste_into_the_permission_dialog_is_not_ours(
     codex: RealCodex, start: Start, model: LoopbackModel, tmp_path: Path
 ) -> None:
-    """A message that waits is not typed: Enter in the dialog would allow the command."""
+    """A message that waits is not typed: Enter in the dialog allows the command, and the text is lost."""
     post = keep(start, codex)
     client = post.kept.hello()
     client.request("watch")
@@ -161,9 +169,17 @@ def test_a_paste_into_the_permission_dialog_is_not_ours(
     assert stages(post.trace(waiting)) == ["accepted"]
     press_until_gone(post, b"\x1b", "Would you like to run")
     assert step(post.ended(asking), "ended")["end"] == "interrupted"
-    assert stages(post.ended(waiting)) == CHAIN
+    found = post.ended(waiting)
+    assert (stages(found), step(found, "written")["transport"]) == (CHAIN, "call")
     assert not (tmp_path / "made").exists()
     assert json.dumps(prompts(model)).count("yes") == 1
+    asking = post.put(escalated(f"touch {tmp_path}/made"))
+    post.watcher.until_shows("Would you like to run")
+    post.watcher.press(b"\x1b[200~typed by a user\x1b[201~")
+    press_until_gone(post, b"\r", "Would you like to run")
+    assert stages(post.ended(asking)) == CHAIN
+    assert (tmp_path / "made").exists()
+    assert "typed by a user" not in json.dumps(prompts(model))
 
 
 async def call(path: str, method: str, **params: Any) -> dict[str, Any]:

@@ -30,8 +30,10 @@ def test_message_is_called_with_the_whole_chain(codex: RealCodex, start: Start, 
         post.reached(message, "recorded")
     sent = post.ended(message)
     assert stages(sent) == CHAIN
+    # It was put before the composer worked, which would have lost keys.
+    assert step(sent, "written")["transport"] == "call"
     assert model.main_requests[0].prompt == "! hello\tcodex\n/second line  "
-    assert step(sent, "ended")["usage"]
+    assert step(sent, "ended")["usage"]["output_tokens"] > 0
 
 
 @pytest.mark.shows("a permission request is decided from elsewhere")

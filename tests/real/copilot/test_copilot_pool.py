@@ -6,11 +6,13 @@ import asyncio
 import os
 import secrets
 import signal
+from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
 
-from remuda.agents.copilot.warm import make_print_worker, make_worker
+from remuda.agents.acp import protocol
+from remuda.agents.copilot.warm import CopilotWorker, make_print_worker, make_worker
 from remuda.errors import Aborted, AgentError, InvalidOptions, SessionDirty
 from remuda.pool.types import Allow, Deny
 from remuda.pool.worker import Worker
@@ -31,6 +33,7 @@ from support.pool_conformance import (
     profile_of,
     run_steps,
 )
+from support.pool_profiles import check_profiles
 
 pytestmark = pytest.mark.real
 
@@ -129,7 +132,30 @@ def test_one_worker_secrets_permissions_and_errors_nothing_is_in_a_later_request
         assert len(others) <= 1
 
 
-def test_unattended_worker_denied_tool_is_told_to_the_model(copilot: RealCopilot) -> None:
+@pytest.mark.soak(only=True)
+@pytest.mark.shows("a request of a pool runs with its own folder, model, environment and tools")
+def test_requests_of_several_profiles_each_run_with_their_own(
+    copilot: RealCopilot, model: LoopbackModel
+) -> None:
+    check_profiles("copilot", copilot, model, "other-model", {"allowed_tools": ["shell"]}, backend="stream")
+
+
+def test_unattended_worker_denied_tool_is_told_and_a_second_prompt_waits_for_the_first(
+    copilot: RealCopilot, model: LoopbackModel
+) -> None:
+    async def prompts_at_once(worker: CopilotWorker) -> None:
+        """Why a worker takes one prompt at a time: a second one cancels the first."""
+
+        def asked(text: str) -> asyncio.Task[Mapping[str, Any]]:
+            call = worker.client.call("session/prompt", protocol.prompt(worker.conversation_id, text))
+            return asyncio.ensure_future(call)
+
+        first = asked("SLOW 60 first")
+        await asyncio.to_thread(model.wait_for, "SLOW 60 first", PATIENCE)
+        second = asked("second")
+        assert (await first)["stopReason"] == "cancelled"
+        assert (await second)["stopReason"] == "end_turn"
+
     async def steps() -> None:
         async with opened(AcpBench(copilot)) as session:
             answered = await answer_of(session, shell("touch denied"))
@@ -137,6 +163,9 @@ def test_unattended_worker_denied_tool_is_told_to_the_model(copilot: RealCopilot
             assert [one["tool_name"] for one in answered.permission_denials] == ["execute"]
             assert answered.usage is not None
             assert (answered.usage.input_tokens, answered.usage.output_tokens) == (24, 14)
+            with pytest.raises(SessionDirty, match="the conversation was not cleared"):
+                await answer_of(session, "second")
+            await prompts_at_once(cast(CopilotWorker, session))
 
     run_steps(steps)
     assert not (copilot.project / "denied").exists()

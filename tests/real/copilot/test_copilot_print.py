@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import remuda
+from remuda.agents.self_test import MADE_UP_KEY
 from remuda.errors import AgentError, InvalidOptions
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli.copilot import RealCopilot
@@ -58,7 +59,11 @@ def test_print_stream_takes_what_a_terminal_cannot(
     assert (failed["is_error"], failed["result"]) == (True, "400 boom")
     assert "shell command" in calls("--agent", "copilot", "!touch bang", code=4).err
     assert not (copilot.project / "bang").exists()
-    assert [request.prompt for request in model.main_requests] == ["!touch bang", "err 400 boom"]
+    # The value of its key is masked in what it prints, whatever the value is.
+    masked = calls.json("--agent", "copilot", "--backend", "stream", f"say {MADE_UP_KEY}")
+    assert masked["result"] == "REPLY#2 to: say ******"
+    sent = ["!touch bang", "err 400 boom", f"say {MADE_UP_KEY}"]
+    assert [request.prompt for request in model.main_requests] == sent
 
 
 def test_client_answers_from_one_process(copilot: RealCopilot) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from typing import Any
@@ -100,7 +101,7 @@ def _rewind_dialog_gets_no_prompt(post: Post) -> None:
 def test_permission_from_elsewhere_cancel_and_draft(
     copilot: RealCopilot, start: Start, model: LoopbackModel
 ) -> None:
-    post = keep_copilot(start, copilot, draft_patience=1.5)
+    post = keep_copilot(start, copilot, "--allow-tool=shell(echo:*)", draft_patience=1.5)
     post.watcher.settled("idle")
     post.watcher.forget()
     sent = post.put(shell("touch allowed"))
@@ -112,6 +113,10 @@ def test_permission_from_elsewhere_cancel_and_draft(
     assert step(post.ended(sent), "ended")["end"] == "answered"
     post.watcher.until("idle", source="hook")
     assert post.watcher.lasting_states() == TOOL_TURN
+
+    # What its user has allowed by a flag waits for no one: copilot asks hooks about that too.
+    assert stages(post.send(shell("echo by a rule"))) == CHAIN
+    assert "by a rule" in str(model.main_requests[-1].said)
 
     sent = post.put(shell("touch denied"))
     post.client.request("answer", id=_asked(post)["id"], behavior="deny", message="not now")
@@ -177,8 +182,13 @@ def test_untrusted_folder_waits_for_a_word_and_a_dead_session_resumes(
     assert post.kept.keeper.ended()
     config = cli.home / ".copilot" / "config.json"
     assert not config.exists() or str(cli.project) not in config.read_text()  # asked again, and answered
+    # This setting does not keep our hooks from running.
+    settings = cli.home / ".copilot" / "settings.json"
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "disableAllHooks": True}))
     again = keep_copilot(start, cli, resume=True, trust=True, prompt="- which colour", message_id="m1")
     assert stages(again.ended("m1")) == CHAIN
+    again.watcher.until("idle", source="hook")
+    assert again.client.describe()["degraded"] == []
     assert prompts(model) == ["remember blue", "- which colour"]
     assert any("remember blue" in text for _, text in model.main_requests[-1].texts)
 

@@ -11,11 +11,12 @@ from collections.abc import Callable
 
 import pytest
 
+from remuda.agents.opencode.server import request_now
 from remuda.keeper.survivors import end_survivors
 from support import counts
-from support.keeper import Process, Start
+from support.keeper import Process, Start, until
 from support.messages import Post, check_ends, stages, step
-from support.opencode import Opencode, record_of
+from support.opencode import Opencode, record_of, server_address
 
 SEED = 11
 MESSAGES = counts.OPENCODE_CHAOS
@@ -85,9 +86,15 @@ def test_prompt_that_opencode_cannot_run_is_refused_and_does_not_stay(
     opencode: Opencode, start: Start
 ) -> None:
     post = opencode.start(start, "o", "--model", "anthropic/none-such")
-    message = post.put("to no model")
-    found = post.reached(message, "nacked")
+    found = post.send("to no model", max_attempts=1)
     ended = step(found, "ended")
     assert (ended["end"], "submitted" in stages(found)) == ("failed", False)
-    assert "Model not found" in str(step(found, "nacked"))
+    assert "Model not found" in found.reason
     assert opencode.prompts() == []
+    # The next request has nothing of it. Another client names a model that exists.
+    base, secret, conversation = server_address(post)
+    parts = [{"type": "text", "text": "to a model"}]
+    body = {"model": {"providerID": "anthropic", "modelID": "claude-sonnet-4-5"}, "parts": parts}
+    assert request_now(base, secret, "POST", f"/session/{conversation}/prompt_async", body)[0] == 204
+    until(lambda: opencode.prompts(), "the next request")
+    assert "to no model" not in str(opencode.model.requests[-1].body)

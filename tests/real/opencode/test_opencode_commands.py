@@ -49,8 +49,12 @@ def decide_from_the_queue(remuda: Commands, env: dict[str, str]) -> None:
         until(lambda: "Permission required" in remuda("screen", "work", env=env).out, "the dialog")
         remuda("approve", "work", "--yes", env=env)
         until(lambda: "tool_result" in remuda("queue", "--json", env=env).out, f"the answer to {message}")
-        used = json.loads(remuda("usage", "--json", env=env).out)
-        assert used
+
+        def used() -> int:
+            total = json.loads(remuda("usage", "--json", env=env).out)["total"]
+            return int(total["tokens"]["output"])
+
+        assert until(used, "its usage") > 0
     finally:
         remuda("down", "--force", env=env)
 

@@ -21,6 +21,7 @@ from support import counts
 from support import pool_conformance as conformance
 from support.opencode import PATIENCE, Opencode, bash
 from support.pool_conformance import Check, checks_of, profile_of
+from support.pool_profiles import check_profiles
 from support.pool_terminals import looking
 
 pytestmark = pytest.mark.real
@@ -62,6 +63,14 @@ _BY_HEADER = "a_renewed_session_has_a_fresh_conversation"
 @pytest.mark.parametrize("check", [one for one in checks_of(TerminalBench) if one.id != _BY_HEADER])
 def test_terminal(check: Check, opencode: Opencode, home: Path) -> None:
     conformance.run(check, TerminalBench(opencode, home))
+
+
+@pytest.mark.soak(only=True)
+@pytest.mark.timeout(600)
+@pytest.mark.shows("a request of a pool runs with its own folder, model, environment and tools")
+def test_requests_of_several_profiles_each_run_with_their_own(opencode: Opencode, home: Path) -> None:
+    model = "anthropic/claude-opus-4-5"
+    check_profiles("opencode", opencode, opencode.model, model, {"allowed_tools": ["bash"]}, **_PATIENT)
 
 
 def test_pool_serves_requests_in_conversations_of_their_own(opencode: Opencode, home: Path) -> None:

@@ -5,9 +5,13 @@ A start takes some seconds, so that a test shows much on one session.
 
 from __future__ import annotations
 
+import re
 import signal
 import time
-from pathlib import Path
+from contextlib import suppress
+from datetime import datetime, timedelta
+from socket import socket
+from typing import Any
 
 import pytest
 
@@ -17,8 +21,8 @@ from remuda.errors import InvalidOptions
 from remuda.testing.script import ToolResult
 from support.delivery import answer, attempts
 from support.keeper import Start, event_named, until
-from support.messages import CHAIN, stages, step
-from support.opencode import PATIENCE, QUESTION, Opencode, bash, record_of, screen, server_of
+from support.messages import CHAIN, Post, stages, step
+from support.opencode import PATIENCE, QUESTION, Opencode, bash, screen, server_address, server_of
 from support.watcher import TOOL_TURN
 
 pytestmark = pytest.mark.real
@@ -57,7 +61,15 @@ def test_message_chain_draft_human_turn_interrupt_and_errors(opencode: Opencode,
     post.client.request("interrupt", id=message)
     found = post.ended(message)
     assert (step(found, "ended")["end"], found.reason) == ("interrupted", "interrupted on request")
-    # Hazard 1: after a turn that failed, the next prompt comes at once.
+    # Hazard 1: after a turn that a user ended, and after one that failed, the next prompt comes at once.
+    message, waiting = post.put("SLOW 60 escaped"), post.put("right after Esc")
+    opencode.model.wait_for("SLOW 60 escaped", PATIENCE)
+    until(lambda: "esc interrupt" in screen(post), "its work on the screen")
+    post.watcher.press(b"\x1b")
+    until(lambda: "esc again" in screen(post), "the question for a second key")
+    post.watcher.press(b"\x1b")
+    assert step(post.ended(message), "ended")["end"] == "interrupted"
+    assert answer(post.ended(waiting)).endswith("to: right after Esc")
     first, second = post.put("err 400 broken"), post.put("right after it")
     failed = post.ended(first)
     assert (step(failed, "ended")["end"], step(failed, "ended")["failure"]) == ("failed", "invalid_request")
@@ -67,12 +79,15 @@ def test_message_chain_draft_human_turn_interrupt_and_errors(opencode: Opencode,
     last = {text for _, text in opencode.model.main_requests[-1].texts}
     assert {"SLOW 60 stop me", "err 400 broken"} <= last
     assert all(step(one, "ended")["in_conversation"] for one in (found, failed))
-    # Hazard 5: opencode would try for long. The message is given back and tried later.
-    message = post.put("err 429 90 limited")
+    _is_given_back(post, "err 429 90 limited", "rate_limited")
     post.watcher.until("limited")
-    found = post.reached(message, "nacked")
-    assert step(found, "ended")["failure"] == "rate_limited"
     assert post.kept.complaints() == []
+
+
+def _is_given_back(post: Post, prompt: str, failure: str) -> None:
+    """Hazard 5: opencode would try for long. The message is given back and tried later."""
+    found = post.reached(post.put(prompt), "nacked")
+    assert step(found, "ended")["failure"] == failure
 
 
 @pytest.mark.shows("a permission request is decided from elsewhere")
@@ -127,12 +142,14 @@ def test_permissions_and_questions_are_answered_from_both_sides(opencode: Openco
     results = [one.said.text for one in opencode.model.main_requests if isinstance(one.said, ToolResult)]
     assert "Blue" in results[-1]
     assert answer(post.ended(waiting)).endswith("to: not an answer")
+    _is_given_back(post, "err 529 90 overloaded", "overloaded")
     assert post.kept.complaints() == []
 
 
 def test_server_that_dies_in_a_turn_is_started_again(opencode: Opencode, start: Start) -> None:
-    post = opencode.start(start)
-    assert answer(post.send("one")).endswith("to: one")
+    # Hazard 7: the first prompt is there before the server is.
+    post = opencode.start(start, prompt="one", message_id="m1")
+    assert answer(post.ended("m1")).endswith("to: one")
     message = post.put("SLOW 60 cut")
     post.reached(message, "recorded")
     opencode.model.wait_for("SLOW 60 cut", PATIENCE)
@@ -144,35 +161,50 @@ def test_server_that_dies_in_a_turn_is_started_again(opencode: Opencode, start: 
     found = post.send("two")
     assert (answer(found).endswith("to: two"), attempts(found)) == (True, [1])
     assert opencode.prompts() == ["one", "SLOW 60 cut", "two"]
+    _is_given_back(post, "err 500 90 broken", "api_error")
     # What its terminal draws then is up to opencode: on a busy machine it takes more than half a minute.
 
 
 @pytest.mark.soak(only=True)
 @pytest.mark.timeout(600)
 def test_plugin_without_a_network_delays_the_start(opencode: Opencode, start: Start) -> None:
-    """Hazard 8: it tries to install a package first, for a minute or two."""
+    """Hazard 8: it tries to install a package first, for a minute or two, and answers nothing meanwhile."""
     plugin = opencode.home / ".config" / "opencode" / "plugins" / "none.js"
     plugin.parent.mkdir()
     plugin.write_text("export const None = async () => ({})\n")
     post = opencode.start(start)
     assert answer(post.send("hello")).endswith("to: hello")
+    (log,) = (opencode.home / ".local" / "share" / "opencode" / "log").glob("*.log")
+    before, failed = re.findall(
+        r"timestamp=(\S+)", log.read_text().partition("dependency install failed")[0]
+    )[-2:]
+    # As long as the server was waited for once, which was too short.
+    assert datetime.fromisoformat(failed) - datetime.fromisoformat(before) > timedelta(seconds=30)
 
 
 def test_same_id_twice_adds_text_and_runs_nothing(opencode: Opencode, start: Start) -> None:
     """Why each attempt has an id of its own: a second call with the same one is taken, and never run."""
-    post = opencode.start(start)
+    with socket() as other:
+        with suppress(OSError):  # it is taken already
+            other.bind(("127.0.0.1", 4096))
+        post = opencode.start(start)  # hazard 7: every server wants that port
     assert answer(post.send("one")).endswith("to: one")
-    record = record_of(post)
-    words = Path(f"/proc/{record['child_pid']}/cmdline").read_text().split("\0")
-    base, conversation = words[words.index("attach") + 1], words[words.index("--session") + 1]
-    variables = Path(f"/proc/{record['companion_pid']}/environ").read_text().split("\0")
-    (secret,) = [one.partition("=")[2] for one in variables if one.startswith("OPENCODE_SERVER_PASSWORD=")]
-    body = {"messageID": make_message_id("m", time.time()), "parts": [{"type": "text", "text": "twice"}]}
+    base, secret, conversation = server_address(post)
+    assert not base.endswith(":4096")
+    body: dict[str, Any] = {
+        "messageID": make_message_id("m", time.time()),
+        "parts": [{"type": "text", "text": "twice"}],
+    }
     for _ in range(2):
         status, _ = request_now(base, secret, "POST", f"/session/{conversation}/prompt_async", body)
         assert status == 204
         until(lambda: "twice" in opencode.prompts(), "its request")
         until(lambda: post.client.describe()["state"] == "idle", "its end")
+    # In another conversation too: the words arrive in this one.
+    _, made = request_now(base, secret, "POST", "/session", {})
+    body["parts"] = [{"type": "text", "text": "of another conversation"}]
+    assert request_now(base, secret, "POST", f"/session/{made['id']}/prompt_async", body)[0] == 204
     assert answer(post.send("after")).endswith("to: after")
-    assert opencode.prompts().count("twice") == 1
-    assert [text for _, text in opencode.model.main_requests[-1].texts].count("twice") == 2
+    assert opencode.prompts() == ["one", "twice", "after"]
+    texts = [text for _, text in opencode.model.main_requests[-1].texts]
+    assert (texts.count("twice"), texts.count("of another conversation")) == (2, 1)

@@ -114,6 +114,9 @@ class AcpWorker:
         """Return the command that speaks ACP. Raises `InvalidOptions`."""
         raise NotImplementedError
 
+    def environment(self) -> Mapping[str, str]:
+        return self.profile.env
+
     async def find_failure(self, conversation_id: str, turn: AcpTurn) -> str | None:
         """Return the error that the agent reported as if it were an answer; None if it is one."""
         return None
@@ -125,7 +128,7 @@ class AcpWorker:
 
     async def open(self, timeout: float) -> None:
         _check_program(self.profile.binary)
-        self.client.start(self.command(), self.profile.cwd, self.profile.env)
+        self.client.start(self.command(), self.profile.cwd, self.environment())
         step = "it has not answered 'initialize'"
         try:
             async with asyncio.timeout(timeout):

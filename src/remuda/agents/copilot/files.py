@@ -6,9 +6,6 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from remuda.durable import read_regular
-from remuda.untrusted import parse_json
-
 HOME_VARIABLE = "COPILOT_HOME"
 _LOCK_BEGIN, _LOCK_END = "inuse.", ".lock"
 
@@ -63,12 +60,3 @@ def has_prompts(events: Path | None) -> bool:
             return any(line.startswith(b'{"type":"user.message"') for line in file)
     except OSError:
         return False
-
-
-def hooks_disabled(env: Mapping[str, str]) -> bool:
-    """Return whether the user's settings disable all hooks."""
-    try:
-        settings = parse_json(read_regular(copilot_home(env) / "settings.json"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(settings, dict) and settings.get("disableAllHooks") is True

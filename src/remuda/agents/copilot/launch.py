@@ -1,7 +1,8 @@
 """How copilot is started as a kept session. Pure but for reading the user's settings.
 
 Our hooks are in a plugin of this session's folder (`--plugin-dir`): nothing of the user's is changed.
-They are commands, because copilot runs no http hook of a plugin (1.0.102).
+They are commands, because copilot runs no http hook of a plugin. The user's setting `disableAllHooks` is for
+hooks of users and repositories, and does not keep those of a plugin from running (1.0.102).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from remuda.agents.base import Launch, LaunchContext
 
-from .files import events_file, has_prompts, hooks_disabled
+from .files import events_file, has_prompts
 
 EVENTS = (
     "SessionStart",
@@ -28,11 +29,14 @@ EVENTS = (
     "Stop",
     "SessionEnd",
 )
+_REQUEST = "PermissionRequest"
 HOOK_TIMEOUT = 10
 ASK_TIMEOUT = 60
 ASK_VARIABLE = "REMUDA_COPILOT_ASK_SECONDS"
 """Seconds in which clients can decide a permission request. Copilot shows no dialog before that (1.0.102)."""
 _POST = Path(__file__).with_name("post_hook.py")
+_ALLOWS_ALL = frozenset(("--allow-all-tools", "--allow-all", "--yolo"))
+_ALLOWS = {"--allow-tool": "{}", "--allow-url": "url({})"}
 _WITH_VALUE = ("-i", "--interactive", "-r", "--resume", "--session-id", "-n", "--name")
 _WITHOUT = ("--continue",)
 _NO_PROMPT = (
@@ -57,9 +61,11 @@ def prepare(context: LaunchContext) -> Launch:
     scratch = context.scratch
     address = scratch / "hook.address"
     port = context.hook_url.removesuffix("/hook").rpartition(":")[2]
+    events = [one for one in EVENTS if one != _REQUEST or not allows_all(arguments, context.env)]
+    command = hook_command(str(address), *allow_rules(arguments))
     files = {
         scratch / "plugin.json": _json({"name": "remuda", "version": "1.0.0", "hooks": "hooks.json"}),
-        scratch / "hooks.json": _json(_hooks(address, context)),
+        scratch / "hooks.json": _json(_hooks(command, events, context)),
         address: f"{port} {context.hook_token}".encode(),
     }
     added = ["--plugin-dir", str(scratch)]
@@ -69,20 +75,23 @@ def prepare(context: LaunchContext) -> Launch:
         added.append(f"--resume={session_id}")
     if context.prompt is not None:
         added.append(f"--interactive={context.prompt}")
-    degraded = ["no hooks: the settings have disableAllHooks"] if hooks_disabled(context.env) else []
-    return Launch([*program, *added, *arguments], _own_environment(context.env), files, degraded)
+    return Launch([*program, *added, *arguments], _own_environment(context.env), files)
 
 
 def _json(document: object) -> bytes:
     return json.dumps(document, indent=1).encode()
 
 
-def _hooks(address: Path, context: LaunchContext) -> dict[str, Any]:
+def hook_command(*words: str) -> str:
+    """Return the command that runs `post_hook` with these words."""
     # Without `exec` it would run on after the agent has ended its shell.
-    command = "exec " + shlex.join([sys.executable, "-I", "-S", str(_POST), str(address)])
+    return "exec " + shlex.join([sys.executable, "-I", "-S", str(_POST), *words])
+
+
+def _hooks(command: str, events: Sequence[str], context: LaunchContext) -> dict[str, Any]:
     hooks = {}
-    for event in EVENTS:
-        asks = context.asks and event == "PermissionRequest"
+    for event in events:
+        asks = context.asks and event == _REQUEST
         timeout = _ask_timeout(context.env) if asks else HOOK_TIMEOUT
         hooks[event] = [{"type": "command", "bash": command, "timeoutSec": timeout}]
     return {"version": 1, "hooks": hooks}
@@ -114,6 +123,27 @@ def _without_start(arguments: Sequence[str]) -> list[str]:
         if flag not in (*_WITH_VALUE, *_WITHOUT):
             kept.append(word)
     return kept
+
+
+def allows_all(arguments: Sequence[str], env: Mapping[str, str]) -> bool:
+    """Return whether the user has allowed all tools."""
+    given = env.get("COPILOT_ALLOW_ALL", "").strip().lower()
+    return not _ALLOWS_ALL.isdisjoint(arguments) or given in ("true", "1", "yes", "on", "y")
+
+
+def allow_rules(arguments: Sequence[str]) -> list[str]:
+    """Return the rules by which the user has allowed tools, as `--allow-tool` has them."""
+    rules: list[str] = []
+    form: str | None = None
+    for word in arguments:
+        flag, joined, value = word.partition("=")
+        if word.startswith("-"):
+            form = _ALLOWS.get(flag)
+        if form is not None and (joined or not word.startswith("-")):
+            rules.append(form.format(value if flag in _ALLOWS and joined else word))
+        if joined:
+            form = None
+    return rules
 
 
 def takes_prompt(argv: Sequence[str]) -> bool:

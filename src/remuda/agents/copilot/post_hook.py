@@ -1,7 +1,12 @@
-"""Hands one hook payload from standard input to the keeper: `python -I -S post_hook.py ADDRESS_FILE`.
+"""Hands one hook payload from standard input to the keeper: `python -I -S post_hook.py ADDRESS_FILE RULE...`.
 
 Copilot runs hooks as commands, and waits for them. So this imports nothing slow and nothing of ours. What the
 keeper answers is printed. It never fails the agent: whatever goes wrong, it prints nothing and exits with 0.
+
+Copilot runs the hook of a permission request before it looks at the rules of its user (`--allow-tool`), and
+looks at them only if the hook prints nothing (1.0.102). So a request that a RULE may allow is not handed on.
+If copilot's own rules do not allow it, its dialog opens at once. `post_hook.py --deny REASON RULE...` denies
+every other request, without a keeper.
 
 A Stop says nothing about the answer, and the transcript is written up to 0.15 s later (1.0.102). So this
 waits until the transcript has the Stop itself, and adds the message before it.
@@ -13,6 +18,7 @@ from _socket import AF_INET, SOCK_STREAM, socket
 _ANSWER_PATIENCE = 86_400.0  # the agent ends a hook that takes too long
 _RECORD_PATIENCE = 2.0
 _TAIL_BYTES = 4 << 20
+_SHELLS = ("bash", "powershell")
 
 
 def _answer(transcript: str, moment: object) -> "dict[str, object]":
@@ -75,6 +81,35 @@ def _with_answer(payload: bytes) -> bytes:
     return json.dumps(document).encode()
 
 
+def _may_be_allowed(payload: bytes, rules: "list[str]") -> bool:
+    """Return whether one of the rules may allow what is requested. Copilot knows, and decides after us."""
+    import json
+
+    document = json.loads(payload)
+    tool, given = str(document.get("toolName")), document.get("toolInput")
+    given = given if isinstance(given, dict) else {}
+    patterns = [(kind, pattern.rstrip(")")) for kind, _, pattern in (rule.partition("(") for rule in rules)]
+    if tool in _SHELLS:
+        stems = [pattern.removesuffix(":*") for kind, pattern in patterns if kind == "shell"]
+        return "" in stems or _each_begins_with(str(given.get("command")), stems)
+    path, url = str(given.get("path", "")), str(given.get("url", ""))
+    for kind, pattern in patterns:
+        if (
+            (kind == "write" and path and path.endswith(pattern))
+            or (kind == "url" and url and pattern.rpartition("*")[2] in url)
+            or (kind in tool and pattern in tool)
+        ):
+            return True
+    return False
+
+
+def _each_begins_with(script: str, stems: "list[str]") -> bool:
+    import re
+
+    commands = [part.strip() for part in re.split(r"[;&|\n]+", script)]
+    return all(any(f"{one} ".startswith(f"{stem} ") for stem in stems) for one in commands if one)
+
+
 def _post(port: int, token: bytes, body: bytes) -> bytes:
     sock = socket(AF_INET, SOCK_STREAM)
     sock.settimeout(_ANSWER_PATIENCE)
@@ -88,10 +123,23 @@ def _post(port: int, token: bytes, body: bytes) -> bytes:
     return answer if head.startswith(b"HTTP/1.1 200") else b""
 
 
+def _denial(reason: str) -> str:
+    import json
+
+    return json.dumps({"behavior": "deny", "message": reason})
+
+
 def main() -> None:
-    with open(sys.argv[1], "rb") as file:
-        port, token = file.read().split()
+    name, *words = sys.argv[1:]
     payload = sys.stdin.buffer.read()
+    if name == "--deny":
+        if not _may_be_allowed(payload, words[1:]):
+            sys.stdout.write(_denial(words[0]))
+        return
+    if words and b'"permissionRequest"' in payload and _may_be_allowed(payload, words):
+        return
+    with open(name, "rb") as file:
+        port, token = file.read().split()
     if b'"Stop"' in payload:
         payload = _with_answer(payload)
     answer = _post(int(port), token, payload)

@@ -17,11 +17,14 @@ from remuda.agents.warm import WorkerOptions, WorkerProfile
 from remuda.errors import InvalidOptions
 
 from .files import events_file
+from .launch import allow_rules, allows_all, hook_command
 from .prompting import check_text, check_typed
 from .records import read_record
 
 MAX_ARGUMENT_BYTES = 131_071
 DENY_PLUGIN = Path(__file__).with_name("deny_plugin")
+DENY_VARIABLE = "REMUDA_COPILOT_DENY"
+"""The command that the hook of this plugin runs."""
 _UNKNOWN = (
     "permission_mode",
     "settings",
@@ -93,8 +96,16 @@ def _refusals(options: WorkerOptions) -> list[str]:
 class CopilotWorker(AcpWorker):
     def command(self) -> Sequence[str]:
         profile = self.profile
-        quiet = [] if profile.asks else [f"--plugin-dir={DENY_PLUGIN}", "--no-ask-user"]
-        return [*profile.program, "--acp", "--no-auto-update", *quiet, *arguments(profile)]
+        words = arguments(profile)
+        if not profile.asks:
+            words.append("--no-ask-user")
+            if not allows_all(words, profile.env):
+                words.append(f"--plugin-dir={DENY_PLUGIN}")
+        return [*profile.program, "--acp", "--no-auto-update", *words]
+
+    def environment(self) -> Mapping[str, str]:
+        denying = hook_command("--deny", DENIED, *allow_rules(arguments(self.profile)))
+        return {**self.profile.env, DENY_VARIABLE: denying}
 
     def check_prompt(self, prompt: str) -> None:
         check_text(prompt)

@@ -12,6 +12,7 @@ from remuda.errors import InputError
 
 from .channel import OpencodeChannel
 from .launch import find_address, make_companion
+from .server import START_TIMEOUT
 
 _BORDER = "╹▀▀"
 _EDGE = "┃"
@@ -27,11 +28,13 @@ _DIALOGS = {
     "enter confirm  esc dismiss": "question",
 }
 
+_CONFIGURED = ("OPENCODE_CONFIG", "OPENCODE_CONFIG_CONTENT", "OPENCODE_AUTH_CONTENT")
+"""Variables whose settings may name another service, or a key."""
+
 
 class OpencodeTransport:
     kind: Literal["call"] = "call"
-    start_timeout = 120.0
-    """1.5 to 6 s on an idle machine, 12 s with two agents that start; a plugin without a network: 130 s."""
+    start_timeout = START_TIMEOUT
 
     def __init__(self, skip: int = 1) -> None:
         self._skip = skip
@@ -109,10 +112,15 @@ class OpencodePrompts:
         return None
 
     def account(self, env: Mapping[str, str]) -> str:
-        """Return a name for the folder with its credentials."""
+        """Return a digest of the folder with its credentials, and of variables with keys."""
         home = env.get("HOME", "")
         folder = env.get("XDG_DATA_HOME") or f"{home}/.local/share"
-        return sha256(f"opencode {folder}".encode())[:24]
+        keys = sorted(
+            f"{name}={value}"
+            for name, value in env.items()
+            if name.endswith("_API_KEY") or name in _CONFIGURED
+        )
+        return sha256("\0".join([f"opencode {folder}", *keys]).encode())[:24]
 
 
 def _find_border(lines: Sequence[str]) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,8 +13,8 @@ import pytest
 from remuda.agents import find_agent, guess_agent
 from remuda.agents.base import LaunchContext
 from remuda.agents.copilot.files import conversation_of, events_file
-from remuda.agents.copilot.launch import prepare, takes_prompt
-from remuda.agents.copilot.warm import DENY_PLUGIN, CopilotWarm
+from remuda.agents.copilot.launch import allow_rules, hook_command, prepare, takes_prompt
+from remuda.agents.copilot.warm import CopilotWarm
 from remuda.agents.unattended import DENIED
 from remuda.agents.warm import WorkerOptions
 
@@ -48,7 +49,6 @@ def test_launch_hooks_in_a_plugin_of_the_session_and_token_in_no_argument(tmp_pa
     assert hooks["PermissionRequest"][0]["timeoutSec"] == 60
     assert hooks["Stop"][0]["timeoutSec"] == 10
     assert "tok" not in str(launch.argv) + str(hooks["Stop"][0]["bash"]).replace(str(tmp_path), "")
-    assert launch.degraded == []
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,6 @@ def test_launch_resumes_only_a_conversation_with_a_prompt(tmp_path: Path) -> Non
         "--resume=abc-1",
         "--allow-tool=x",
     ]
-
-
-def test_launch_disabled_hooks_are_degraded(tmp_path: Path) -> None:
-    (tmp_path / ".copilot").mkdir()
-    (tmp_path / ".copilot" / "settings.json").write_text('{"disableAllHooks": true}')
-    assert prepare(_context(tmp_path)).degraded == ["no hooks: the settings have disableAllHooks"]
 
 
 @pytest.mark.parametrize(
@@ -145,6 +139,53 @@ def test_warm_terminal_refused_with_the_way_out() -> None:
     assert "stream" in CopilotWarm().refusals(_options(), terminal=True)[0]
 
 
-def test_deny_plugin_says_what_is_taken_for_a_denial() -> None:
-    hooks = json.loads((DENY_PLUGIN / "hooks.json").read_text())["hooks"]
-    assert DENIED in hooks["PermissionRequest"][0]["bash"]
+@pytest.mark.parametrize(
+    ("words", "rules"),
+    [
+        (["--allow-tool=shell(git:*)", "--plan"], ["shell(git:*)"]),
+        (["--allow-tool", "shell(ls)", "write", "--deny-tool", "shell(rm)"], ["shell(ls)", "write"]),
+        (["--allow-url=github.com", "fix it"], ["url(github.com)"]),
+        (["--deny-tool=write", "--model", "m"], []),
+    ],
+)
+def test_allow_rules_of_every_form_are_read(words: list[str], rules: list[str]) -> None:
+    assert allow_rules(words) == rules
+
+
+_GIT, _WRITE, _URL, _SERVER = "shell(git:*)", "write(.env)", "url(https://*.github.com)", "mine(look)"
+
+
+@pytest.mark.parametrize(
+    ("rules", "tool", "given", "left"),
+    [
+        (["shell"], "bash", {"command": "rm -rf x"}, True),
+        ([_GIT], "bash", {"command": "git push && git log | git x"}, True),
+        ([_GIT], "bash", {"command": "git push; rm -rf x"}, False),
+        ([_GIT], "bash", {"command": "gitea"}, False),
+        ([_WRITE], "bash", {"command": "echo x > .env"}, False),
+        ([_WRITE], "create", {"path": "/a/.env"}, True),
+        ([_WRITE], "create", {"path": "/a/b"}, False),
+        ([_URL], "web_fetch", {"url": "https://api.github.com/x"}, True),
+        ([_URL], "web_fetch", {"url": "https://example.com"}, False),
+        ([_SERVER], "mine-look", {}, True),
+        ([_SERVER], "mine-write", {}, False),
+        ([], "bash", {"command": "ls"}, False),
+    ],
+)
+def test_request_that_a_rule_may_allow_is_left_to_copilot_and_others_are_denied(
+    rules: list[str], tool: str, given: dict[str, str], left: bool
+) -> None:
+    payload = json.dumps({"hookName": "permissionRequest", "toolName": tool, "toolInput": given})
+    command = hook_command("--deny", DENIED, *rules)
+    done = subprocess.run(["sh", "-c", command], input=payload, capture_output=True, text=True, check=True)
+    assert done.stdout == ("" if left else json.dumps({"behavior": "deny", "message": DENIED}))
+
+
+def test_session_with_all_tools_allowed_has_no_hook_for_permissions(tmp_path: Path) -> None:
+    def events(*argv: str, **variables: str) -> list[str]:
+        launch = prepare(_context(tmp_path, *argv, env={"HOME": str(tmp_path), **variables}))
+        return list(json.loads(launch.files[tmp_path / "scratch" / "hooks.json"])["hooks"])
+
+    assert "PermissionRequest" in events()
+    assert "PermissionRequest" not in events("--yolo")
+    assert "PermissionRequest" not in events(COPILOT_ALLOW_ALL=" True")
