@@ -35,8 +35,12 @@ def machine(home: Path) -> Iterator[Machine]:
 def asked(machine: Machine, name: str) -> Counter[str]:
     """How often the agent got each prompt, by its transcript."""
     # An agent that was just brought back reports it once it is up.
-    path = Path(until(lambda: machine.record(name).conversation.get("transcript_path"), "the transcript"))
-    return Counter(str(one["message"]["content"]) for one in whole_records(path) if "promptSource" in one)
+    path = until(
+        lambda: str(machine.record(name).conversation.get("transcript_path") or ""), "the transcript"
+    )
+    return Counter(
+        str(one["message"]["content"]) for one in whole_records(Path(path)) if "promptSource" in one
+    )
 
 
 def conversations(machine: Machine) -> list[str]:

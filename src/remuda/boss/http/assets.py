@@ -33,7 +33,7 @@ _TYPES = {
 _PACKED = frozenset({".css", ".html", ".js", ".json", ".mjs", ".svg", ".txt", ".webmanifest"})
 _INLINE = re.compile(rb"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DOTALL)
 _COMMENT = {
-    ".js": re.compile(rb"^[ \t]*(?://.*|/\*\*[^*]*\*/)$", re.MULTILINE),
+    ".js": re.compile(rb"^[ \t]*(?://.*|/\*\*[^*]*\*/)$|(?<=[;{,]) // .*$", re.MULTILINE),
     ".css": re.compile(rb"/\*[^*\n]*\*/|(?<=[{;:,]) | (?=[{}])"),
 }
 _INDENT = re.compile(rb"^[ \t]+", re.MULTILINE)
