@@ -46,8 +46,8 @@ ELSEWHERE = {
         "integration/test_boss_trail_boss.py::test_normalized_events_of_its_detector",
     ],
     "the segment in the status line tells down from empty": [
-        "integration/test_attention_keys.py::test_segment_tells_down_from_empty_from_waiting",
-        "unit/tmux/test_conf.py::test_segment_tells_down_from_empty_and_how_many_wait",
+        "integration/test_attention_keys.py::test_segment_shows_down_empty_and_waiting_differently",
+        "unit/tmux/test_conf.py::test_segment_shows_down_empty_and_how_many_wait",
     ],
     "a record with a date after the stop takes it out of the queue": [
         "unit/boss/test_transcripts.py::test_prompt_after_the_stop_resolves_it",
