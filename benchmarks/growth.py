@@ -49,6 +49,7 @@ _BETWEEN = 17.0
 """Seconds between two requests: a boss deletes those of more than 30 days."""
 _BOSS_STARTS = 3
 _TIMES = 5
+_PUTS = 25
 _STARTS = 5
 _IDLE_SECONDS = 4.0
 _MEASURABLE = 10
@@ -211,7 +212,7 @@ def _inbox(scene: Scene, report: Report) -> None:
                 hook = [sys.executable, "-I", "-S", str(HOOK), "--inbox", str(inbox)]
                 ticks.append((count, _median(partial(_timed, partial(_tick, scene, hook)))))
                 with Inbox(inbox.parent) as journal:
-                    puts.append((count, _median(partial(_timed, partial(journal.put, "x" * 80)))))
+                    puts.append((count, _median(partial(_timed, partial(journal.put, "x" * 80)), _PUTS)))
                 shutil.rmtree(inbox.parent)
     _tell(report, Curve("inbox", "An inbox", "messages", "ms", lines), tuple(lines))
 
