@@ -94,14 +94,13 @@ async def _round(
     through: dict[str, list[float]],
     directly: dict[str, list[float]],
 ) -> None:
-    name = scene.name("mcp")
     began = time.perf_counter()
     async with way as client:
         await client.initialize()
         starts.append((time.perf_counter() - began) * 1e3)
-        given = {"agent": "demo", "name": name, "prompt": "hello", "cwd": str(scene.folder)}
+        given = {"agent": "demo", "name": scene.name("mcp"), "prompt": "hello", "cwd": str(scene.folder)}
         made = await _call(client, "start", **given)
-        message = made["message"]
+        name, message = made["session"], made["message"]
         await _call(client, "wait", session=name, message=message, timeout=60)
         session = Session(name, folder=scene.sessions)
         same: dict[str, tuple[dict[str, Any], Callable[[], object]]] = {
