@@ -108,7 +108,7 @@ bench: $(VENV)/.synced-bench
 	$(BIN)/python -m compileall -q src/remuda $(VENV)/lib
 	@mkdir -p build
 	$(OFFLINE) $(BIN)/python benchmarks/run.py --json build/bench.json
-	@echo "$(BIN)/python scripts/figures.py build/bench.json writes the figures into docs/why/benchmarks.md"
+	@echo "$(BIN)/python scripts/figures.py build/bench.json writes docs/why/benchmarks.md, docs/data and docs/pictures"
 
 # Whether any locked dependency has a known vulnerability. Asks the network.
 audit: $(BIN)/uv

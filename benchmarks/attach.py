@@ -20,20 +20,19 @@ _TIMES = 40
 _LAST_BYTES = 8192
 _LIMIT = Target("<=", 1.5)
 _KEY_AND_ERASE = (b"x", b"\x7f")
+_SHOWN = ["sh", "-c", 'stty raw -echo; "$@"; stty sane; exec cat', "sh"]
 
 
 def measure(scene: Scene, report: Report, rounds: int) -> None:
     report.title("Attach: connect to complete picture")
-    shown = ["sh", "-c", 'stty raw -echo; "$@"; stty sane; exec cat', "sh"]
-    stream = str(scene.stream)
     kinds = {
         "after none": scene.keep(["cat"]),
-        "after one screen": scene.keep([*shown, "tail", "-c", str(_LAST_BYTES), stream]),
-        "after the stream": scene.keep([*shown, "cat", stream]),
+        "after one screen": scene.keep(one_screen(scene)),
+        "after the stream": scene.keep([*_SHOWN, "cat", str(scene.stream)]),
     }
     with bounded(60.0, "showing the stream"):
         for name in ("after one screen", "after the stream"):
-            _await_end(kinds[name])
+            await_end(kinds[name])
     delays: dict[str, list[float]] = {name: [] for name in kinds}
     with bounded(60.0, "attaching"):
         typists = {name: _Typist(kept) for name, kept in kinds.items()}
@@ -45,6 +44,11 @@ def measure(scene: Scene, report: Report, rounds: int) -> None:
     long = medians["after the stream"]
     report.add("attach after the stream / after none", long / medians["after none"], "x", _LIMIT)
     report.add("attach after the stream / after one screen", long / medians["after one screen"], "x")
+
+
+def one_screen(scene: Scene) -> list[str]:
+    """Return a program that prints the last screen of the stream, and stays."""
+    return [*_SHOWN, "tail", "-c", str(_LAST_BYTES), str(scene.stream)]
 
 
 class _Typist:
@@ -73,7 +77,7 @@ def _attach(kept: Kept) -> float:
     return seconds * 1000
 
 
-def _await_end(kept: Kept) -> None:
+def await_end(kept: Kept) -> None:
     """Asks for pictures until one shows the end: no one watches while the stream runs."""
     buffer = memoryview(bytearray(1 << 18))
     while True:

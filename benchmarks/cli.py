@@ -30,6 +30,13 @@ _INSTEAD = {
     "remuda next": "a look at each pane",
     "remuda": "tmux -V",
 }
+_FLOORS = {
+    "ls": ("python -I -S -c pass", "tmux ls"),
+    "status": ("python -I -S -c pass",),
+    "send": ("python -I -S -c pass",),
+    "queue": ("python -I -S -c pass",),
+    "next --show": ("python -I -S -c pass",),
+}
 _QUICK = Target("<=", 40)
 _MANY = Target("<=", 55)
 
@@ -41,9 +48,11 @@ def measure(scene: Scene, report: Report, rounds: int) -> None:
         imports = [float(_run([sys.executable, "-c", _IMPORT], scene)) for _ in range(rounds * _TIMES)]
     medians = {name: report.median(name, some, "ms", instead=_instead(name)) for name, some in delays.items()}
     report.median("import remuda", imports, "ms", instead="import subprocess")
-    for name in ("ls", "status", "send", "queue", "next --show"):
+    for name, floors in _FLOORS.items():
         whole = f"remuda {name}"
         report.add(f"{whole}, exec to exit", medians[whole], "ms", _QUICK, instead=_instead(whole))
+        for floor in floors:
+            report.add(f"{whole} / {floor}", medians[whole] / medians[floor], "x", instead=_instead(whole))
     many = medians[f"remuda ls, {_SESSIONS} sessions"]
     name = f"remuda ls with {_SESSIONS} sessions, exec to exit"
     report.add(name, many, "ms", _MANY, instead=_instead(name))
@@ -63,7 +72,6 @@ def _delays(scene: Scene, report: Report, home: Path, rounds: int) -> dict[str, 
     tmux = Tmux(scene, ["cat"])
     report.noise(await_quiet())
     commands = {
-        "python -I -S -c pass": [*python, "-I", "-S", "-c", "pass"],
         "python -c pass": [*python, "-c", "pass"],
         "remuda version": _remuda("version"),
         "remuda --help": _remuda("--help"),
@@ -73,6 +81,7 @@ def _delays(scene: Scene, report: Report, home: Path, rounds: int) -> dict[str, 
     with _agents(scene, home):
         report.noise(await_quiet())
         commands = {
+            "python -I -S -c pass": [*python, "-I", "-S", "-c", "pass"],
             "tmux ls": tmux.command("ls"),
             "remuda ls": _remuda("ls"),
             "remuda status": _remuda("status", "work"),
@@ -94,13 +103,18 @@ def _remuda(*words: str) -> list[str]:
     return [*own_program(), *words]
 
 
-@contextlib.contextmanager
-def _agents(scene: Scene, home: Path) -> Iterator[None]:
-    """A scripted agent in a turn that lasts, so that messages wait, and a boss with one agent that waits."""
+def start_busy_agent(scene: Scene) -> None:
+    """Start the session `work`: a scripted agent in a turn that lasts, so that messages wait."""
     _run(_remuda("start", "work", "--agent", "demo", "--detach"), scene)
     _run(_remuda("send", "work", "SLOW 3600 a turn"), scene)
     while json.loads(_run(_remuda("status", "work", "--json"), scene))["state"] != "thinking":
         time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def _agents(scene: Scene, home: Path) -> Iterator[None]:
+    """A busy agent, and a boss with one agent that waits."""
+    start_busy_agent(scene)
     folder = BossFolder(home / "boss")
     started = start_detached(folder, 0, sources=())
     facts = {"message": "done", "cwd": "/srv/demo"}

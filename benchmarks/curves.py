@@ -10,7 +10,7 @@ from html import escape
 Points = Sequence[tuple[float, float]]
 
 _WIDTH, _HEIGHT = 640, 360
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 20, 44, 48
+_LEFT, _RIGHT, _TOP, _BOTTOM, _LINE_HEIGHT = 64, 20, 44, 48, 16
 _COLOURS = ("#3572c6", "#d1632a", "#2f9e60", "#9b4fb5", "#b08a00")
 """Readable on white and on black."""
 _GREY = "#808080"
@@ -66,21 +66,24 @@ class _Axis:
 
 def _drawn(curve: Curve) -> Iterator[str]:
     points = [point for line in curve.lines.values() for point in line]
+    # The names of the lines stand above the lines.
+    top = _TOP + _LINE_HEIGHT * len(curve.lines)
+    height = _HEIGHT + _LINE_HEIGHT * len(curve.lines)
     across = _Axis([x for x, _ in points], _LEFT, _WIDTH - _RIGHT)
-    up = _Axis([y for _, y in points], _HEIGHT - _BOTTOM, _TOP)
+    up = _Axis([y for _, y in points], height - _BOTTOM, top)
     yield (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" '
         f'font-family="sans-serif" font-size="12" fill="{_GREY}" role="img">'
     )
     yield f"<title>{escape(curve.title)}</title>"
     yield f'<text x="{_LEFT}" y="18" font-size="14">{escape(curve.title)}</text>'
     for value in across.decades():
-        yield f'<path d="M{across(value)} {_TOP}V{_HEIGHT - _BOTTOM}" stroke="{_GREY}" stroke-opacity=".25"/>'
-        yield _text(across(value), _HEIGHT - _BOTTOM + 16, _number(value), "middle")
+        yield f'<path d="M{across(value)} {top}V{height - _BOTTOM}" stroke="{_GREY}" stroke-opacity=".25"/>'
+        yield _text(across(value), height - _BOTTOM + 16, _number(value), "middle")
     for value in up.decades():
         yield f'<path d="M{_LEFT} {up(value)}H{_WIDTH - _RIGHT}" stroke="{_GREY}" stroke-opacity=".25"/>'
         yield _text(_LEFT - 6, up(value) + 4, _number(value), "end")
-    yield _text((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 12, curve.along, "middle")
+    yield _text((_LEFT + _WIDTH - _RIGHT) / 2, height - 12, curve.along, "middle")
     yield _text(8, 36, curve.unit, "start")
     for number, (name, line) in enumerate(curve.lines.items()):
         yield from _line(
@@ -94,7 +97,7 @@ def _line(name: str, places: Sequence[tuple[float, float]], colour: str, number:
     yield f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>'
     for x, y in places:
         yield f'<circle cx="{x}" cy="{y}" r="3" fill="{colour}"/>'
-    yield _text(_LEFT + 10, _TOP + 14 + 16 * number, name, "start", colour)
+    yield _text(_LEFT + 10, _TOP + _LINE_HEIGHT * number, name, "start", colour)
 
 
 def _text(x: float, y: float, text: str, anchor: str, colour: str = _GREY) -> str:

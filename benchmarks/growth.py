@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -16,9 +17,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from benchmarks import boss_next
 from benchmarks.boss_crowd import Crowd
+from benchmarks.cli import start_busy_agent
 from benchmarks.curves import Curve, steepness
 from benchmarks.inbox import HOOK, in_memory, inbox_of
 from benchmarks.report import Report, Target, readable
@@ -46,6 +49,7 @@ _BETWEEN = 17.0
 """Seconds between two requests: a boss deletes those of more than 30 days."""
 _BOSS_STARTS = 3
 _TIMES = 5
+_PUTS = 25
 _STARTS = 5
 _IDLE_SECONDS = 4.0
 _MEASURABLE = 10
@@ -99,7 +103,8 @@ def _timed(call: Callable[[], object]) -> float:
 def _sessions(scene: Scene, report: Report) -> None:
     report.title(f"Growth: {_SESSIONS[0]} to {_SESSIONS[-1]} sessions", "tmux with as many sessions")
     started: Points = []
-    listed: Points = []
+    commands: dict[str, Points] = {"ls": [], "status": [], "send": [], "queue": [], "next --show": []}
+    more = {"status": ["work"], "send": ["work", "hello"]}
     key: Points = []
     share: Points = []
     weight: Points = []
@@ -108,29 +113,28 @@ def _sessions(scene: Scene, report: Report) -> None:
     with boss_next.service(scene, scene.folder) as walk:
         boss = BossClient(BossFolder(scene.folder / "boss"))
         pid = int(boss.get("health")["pid"])
+        start_busy_agent(scene)
         for count in _SESSIONS:
             taken = [_timed(lambda: scene.keep(["cat"])) for _ in range(kept, count)]
             kept = count
             started.append((count, statistics.median(taken[-_STARTS:])))
             _until_known(boss, count)
-            listed.append((count, _median(lambda: _timed(lambda: _run(scene, "ls")))))
+            for name, points in commands.items():
+                words = [*name.split(), *more.get(name, ())]
+                points.append((count, _median(partial(_timed, partial(_run, scene, *words)))))
             key.append((count, _median(lambda: walk.time(lambda one: one.press(b"\t")), 7)))
             weight.append((count, memory_bytes(pid)[0] / _MB))
             if count >= _MEASURABLE:
                 before = cpu_seconds(pid)
                 time.sleep(_IDLE_SECONDS)
                 share.append((count, (cpu_seconds(pid) - before) / _IDLE_SECONDS * 100))
-    _tell(
-        report,
-        Curve(
-            "sessions",
-            "What a user waits for, by the number of sessions",
-            "sessions",
-            "ms",
-            {"start of one more": started, "remuda ls": listed, "key to the next waiting agent": key},
-        ),
-        ("start of one more", "key to the next waiting agent"),
-    )
+    lines = {"start of one more": started, "key to the next waiting agent": key}
+    title = "What a user waits for, by the number of sessions"
+    _tell(report, Curve("sessions", title, "sessions", "ms", lines), tuple(lines))
+    lines = {f"remuda {name}": points for name, points in commands.items()}
+    flat = tuple(name for name in lines if name != "remuda ls")
+    _tell(report, Curve("commands", "Commands, by the number of sessions", "sessions", "ms", lines), flat)
+    listed = commands["ls"]
     (_, one), (most, last) = listed[0], listed[-1]
     report.add("remuda ls, for each session more", (last - one) / (most - 1), "ms", _EACH)
     _tell(
@@ -198,17 +202,27 @@ def _start(scene: Scene) -> float:
 
 def _inbox(scene: Scene, report: Report) -> None:
     report.title(f"Growth: an inbox of 1 to {_ENTRIES[-1]:,} messages", "a file that is appended to")
-    ticks: Points = []
-    puts: Points = []
-    with in_memory() as folder:
-        for count in _ENTRIES:
-            inbox = inbox_of(folder / str(count), count + _TIMES)
-            hook = [sys.executable, "-I", "-S", str(HOOK), "--inbox", str(inbox)]
-            ticks.append((count, _median(partial(_timed, partial(_tick, scene, hook)))))
-            with Inbox(inbox.parent) as journal:
-                puts.append((count, _median(partial(_timed, partial(journal.put, "x" * 80)))))
-    lines = {"tick of the Stop hook": ticks, "put": puts}
-    _tell(report, Curve("inbox", "An inbox, in memory", "messages", "ms", lines), tuple(lines))
+    with in_memory() as memory, _on_disk(scene) as disk:
+        lines: dict[str, Points] = {}
+        for where, folder in (("in memory", memory), ("on the disk", disk)):
+            lines[f"tick of the Stop hook, {where}"] = ticks = []
+            lines[f"put, {where}"] = puts = []
+            for count in _ENTRIES:
+                inbox = inbox_of(folder / str(count), count + _TIMES)
+                hook = [sys.executable, "-I", "-S", str(HOOK), "--inbox", str(inbox)]
+                ticks.append((count, _median(partial(_timed, partial(_tick, scene, hook)))))
+                with Inbox(inbox.parent) as journal:
+                    puts.append((count, _median(partial(_timed, partial(journal.put, "x" * 80)), _PUTS)))
+                shutil.rmtree(inbox.parent)
+    _tell(report, Curve("inbox", "An inbox", "messages", "ms", lines), tuple(lines))
+
+
+@contextmanager
+def _on_disk(scene: Scene) -> Iterator[Path]:
+    folder = scene.folder / "growing-inbox"
+    folder.mkdir()
+    yield folder
+    shutil.rmtree(folder)
 
 
 def _tick(scene: Scene, hook: list[str]) -> None:

@@ -66,6 +66,8 @@ class Benchmark:
     load: float = 0.0
     """The load average when it began."""
     seconds: float = 0.0
+    sections: dict[str, float] = field(default_factory=dict)
+    """Seconds of each part with a title."""
     figures: list[Figure] = field(default_factory=list)
     measurements: dict[str, list[float]] = field(default_factory=dict)
     """Every single measurement behind the medians."""
@@ -94,7 +96,7 @@ class Report:
         self._kept = _earlier(path, self.machine) if path is not None and merge else {}
         self._planned = tuple(names)
         self._current = Benchmark("")
-        self._began = 0.0
+        self._began = self._section_began = 0.0
         self._section = self._instead = ""
 
     def begin(self, name: str, instead: str, rounds: int) -> None:
@@ -103,9 +105,11 @@ class Report:
         self._current = Benchmark(instead, rounds, self._run, _now(), round(os.getloadavg()[0], 2))
         self.benchmarks[name] = self._current
         self._section, self._instead = name, instead
+        self._section_began = 0.0
 
     def end(self, failure: str = "") -> None:
         """End a benchmark. `failure`: why the rest of it was not measured."""
+        self._end_section()
         self._current.seconds = round(time.monotonic() - self._began, 1)
         if failure:
             self.not_measured(f"the rest of {self._section}" if self._current.figures else "", failure)
@@ -113,8 +117,16 @@ class Report:
 
     def title(self, text: str, instead: str = "") -> None:
         """Begin a section of figures. `instead`: where it is not that of the whole benchmark."""
+        self._end_section()
+        self._section_began = time.monotonic()
         self._section, self._instead = text, instead or self._current.instead
         print(f"\n{text}  [load {os.getloadavg()[0]:.2f}]", flush=True)
+
+    def _end_section(self) -> None:
+        if self._section_began:
+            seconds = round(time.monotonic() - self._section_began, 1)
+            self._current.sections[self._section] = seconds
+            print(f"  in {readable(seconds)} s", flush=True)
 
     def add(
         self,

@@ -1,4 +1,7 @@
-"""How long until all sessions are back after everything was killed, and what that costs the machine."""
+"""How long until all sessions are back after keepers and agents were killed, and what that costs the machine.
+
+No boss and no pool runs here. Neither takes part: `remuda resume` starts the keepers itself.
+"""
 
 from __future__ import annotations
 

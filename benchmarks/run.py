@@ -44,7 +44,7 @@ from benchmarks import (
 )
 from benchmarks import print as call
 from benchmarks.report import Report, readable
-from benchmarks.scene import Scene, bounded
+from benchmarks.scene import Scene, await_quiet, bounded
 
 BENCHMARKS: dict[str, tuple[Callable[[Scene, Report, int], None], str]] = {
     "cli": (cli.measure, "tmux"),
@@ -82,6 +82,8 @@ BENCHMARKS: dict[str, tuple[Callable[[Scene, Report, int], None], str]] = {
 
 _LIMIT = 1800.0
 """Seconds for one of them. Those that wait for others have a shorter one of their own."""
+_QUIET_LIMIT, _QUIET_LEAST, _QUIET_TOTAL = 60.0, 5.0, 300.0
+"""Seconds of waiting for a quiet machine before one of them: at most, at least, and before all together."""
 
 
 def main() -> int:
@@ -93,12 +95,17 @@ def main() -> int:
     report = Report(names, options.json, merge=bool(options.only))
     report.save()
     failed: list[str] = []
+    patience = _QUIET_TOTAL
     print(", ".join(f"{key} {value}" for key, value in report.machine.items()))
     try:
         with Scene(options.megabytes * 1_000_000) as scene:
             for name in names:
                 measure, instead = BENCHMARKS[name]
+                asked = time.monotonic()
+                noise = await_quiet(max(_QUIET_LEAST, min(_QUIET_LIMIT, patience)))
+                patience -= time.monotonic() - asked
                 report.begin(name, instead, options.rounds)
+                report.noise(noise)
                 failure = ""
                 try:
                     with bounded(_LIMIT, name):

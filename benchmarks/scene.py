@@ -12,6 +12,7 @@ import shutil
 import signal
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -29,6 +30,8 @@ from remuda.terminal.pty import Pty, spawn
 COLS, ROWS = 80, 24
 _END_TIMEOUT = 15.0
 _LOOK_INTERVAL, _QUIET_LOOKS, _QUIET_LIMIT = 0.1, 30, 60.0
+_MOST_NAMED, _WORTH_NAMING = 3, 5.0
+"""Programs that are named as other work, and how many percent of a core make one of them."""
 
 
 class Kept(NamedTuple):
@@ -267,20 +270,46 @@ def memory_bytes(pid: int) -> tuple[int, int]:
     return found["Rss:"], found["Pss:"]
 
 
-def await_quiet() -> str:
-    """Return when nothing else has run for some seconds, or after a minute: another's work would be measured.
+def await_quiet(limit: float = _QUIET_LIMIT) -> str:
+    """Return when nothing else has run for some seconds, or after `limit`: another's work would be measured.
 
-    Returns what is to be noted beside the figures: nothing, or that it never was quiet. The load average
-    decides nothing: it remembers the section before for minutes.
+    Returns what is to be noted beside the figures: nothing, or that it never was quiet, and what ran. The
+    load average decides nothing: it remembers the section before for minutes.
     """
-    deadline, quiet = time.monotonic() + _QUIET_LIMIT, 0
+    began, before, quiet = time.monotonic(), _used_ticks(), 0
     while quiet < _QUIET_LOOKS:
-        if time.monotonic() >= deadline:
-            return f"other work ran meanwhile, load {os.getloadavg()[0]:.2f}"
+        seconds = time.monotonic() - began
+        if seconds >= limit:
+            return f"other work ran, load {os.getloadavg()[0]:.2f}{_busiest(before, seconds)}"
         time.sleep(_LOOK_INTERVAL)
         running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
         quiet = quiet + 1 if running == 1 else 0
     return ""
+
+
+def _used_ticks() -> dict[tuple[int, str], int]:
+    """Processor time of each process, by its id and name; without ours."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            head, _, rest = path.read_text(errors="replace").rpartition(")")
+        except OSError:  # it has ended
+            continue
+        pid, _, name = head.partition(" (")
+        fields = rest.split()
+        found[int(pid), name] = int(fields[11]) + int(fields[12])
+    found.pop((os.getpid(), Path("/proc/self/comm").read_text().rstrip("\n")), None)
+    return found
+
+
+def _busiest(before: dict[tuple[int, str], int], seconds: float) -> str:
+    """Return the programs that used most since then. A process that has ended is not seen."""
+    ticks: Counter[str] = Counter()
+    for one, used in _used_ticks().items():
+        ticks[one[1]] += used - before.get(one, 0)
+    percent = {name: used / os.sysconf("SC_CLK_TCK") / seconds * 100 for name, used in ticks.most_common()}
+    busy = [f"{name} {share:.0f} %" for name, share in percent.items() if share >= _WORTH_NAMING]
+    return f" ({', '.join(busy[:_MOST_NAMED])} of a core)" if busy else ""
 
 
 # ── every wait is bounded ──

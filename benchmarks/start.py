@@ -32,7 +32,8 @@ def measure(scene: Scene, report: Report, rounds: int) -> None:
             for name, start in kinds.items():
                 delays[name].append(start(scene) * 1000)
     medians = {name: report.median(name, some, "ms") for name, some in delays.items()}
-    report.add("start of a session to a usable socket", medians["start_session"], "ms", Target("<=", 30))
+    name, note = "start of a session to a usable socket", "within a minute of the last start"
+    report.add(name, medians["start_session"], "ms", Target("<=", 30), note)
     report.add("start_session / dtach -n", medians["start_session"] / medians["dtach -n"], "x")
     report.add("start_session / tmux new -d", medians["start_session"] / medians["tmux new -d"], "x")
 

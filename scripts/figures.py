@@ -3,6 +3,8 @@
     python benchmarks/run.py --json run.json
     python scripts/figures.py run.json
 
+docs/data/benchmarks.json keeps the run, without its single measurements: a test compares the page with it.
+
 All figures between the two marks of the page are replaced; the rest of the page stays. A benchmark that was
 measured again with `--only` says when.
 """
@@ -22,8 +24,9 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.curves import Curve  # noqa: E402
 from benchmarks.report import readable  # noqa: E402
 
-PAGE = ROOT / "docs" / "why" / "benchmarks.md"
-PICTURES = ROOT / "docs" / "pictures"
+DOCS = ROOT / "docs"
+PAGE, DATA, PICTURES = "why/benchmarks.md", "data/benchmarks.json", "pictures"
+_UNITS = {"x": "×", "us": "µs"}
 BEGIN, END = "<!-- figures: written by scripts/figures.py -->\n", "<!-- end of figures -->\n"
 
 
@@ -32,10 +35,24 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("run", type=Path, help="what 'benchmarks/run.py --json' wrote")
-    run = json.loads(parser.parse_args().run.read_text())
-    PAGE.write_text(with_figures(PAGE.read_text(), run))
-    for curve in _curves(run):
-        (PICTURES / f"growth-{curve['name']}.svg").write_text(Curve(**curve).svg())
+    write(json.loads(parser.parse_args().run.read_text()))
+
+
+def write(run: dict[str, Any], docs: Path = DOCS) -> None:
+    """Write the page, the data that it is made of, and a picture of each curve."""
+    for part in run["benchmarks"].values():
+        part.pop("measurements", None)
+    page, data = docs / PAGE, docs / DATA
+    page.write_text(with_figures(page.read_text(), run))
+    data.parent.mkdir(exist_ok=True)
+    data.write_text(json.dumps(run, indent=1) + "\n")
+    for name, picture in pictures(run).items():
+        (docs / PICTURES / name).write_text(picture)
+
+
+def pictures(run: dict[str, Any]) -> dict[str, str]:
+    """Return the curves as SVG, by the name of their file."""
+    return {f"growth-{curve['name']}.svg": Curve(**curve).svg() for curve in _curves(run)}
 
 
 def with_figures(page: str, run: dict[str, Any]) -> str:
@@ -55,8 +72,10 @@ def figures(run: dict[str, Any]) -> list[str]:
     lines = [
         f"{_when(main_run)}, {machine['cores']} cores of {machine['processor']}, {machine['system']}, "
         f"Python {machine['python']}: {met} of {len(with_target)} targets met. "
-        f"{_loads([part for part in benchmarks.values() if part['run'] == main_run])}",
+        f"{_loads([part for part in benchmarks.values() if part['run'] == main_run])} "
+        "The same [as JSON](../data/benchmarks.json).",
         "",
+        *_missed(with_target),
     ]
     for name, part in benchmarks.items():
         lines += _benchmark(name, part, is_other_run=part["run"] not in ("", main_run))
@@ -68,15 +87,28 @@ def figures(run: dict[str, Any]) -> list[str]:
 def _loads(parts: list[dict[str, Any]]) -> str:
     loads = [part["load"] for part in parts]
     least, most = readable(min(loads)), readable(max(loads))
-    return f"The load average was {least} to {most} when a benchmark began; it remembers the one before."
+    minutes = sum(part.get("seconds", 0.0) for part in parts) / 60
+    return (
+        f"It took {minutes:.0f} minutes. The load average was {least} to {most} when a benchmark began; "
+        "it remembers the one before."
+    )
+
+
+def _missed(with_target: list[dict[str, Any]]) -> list[str]:
+    rows = [_row(one) for one in with_target if one["verdict"] == "MISS"]
+    if not rows:
+        return []
+    columns = ["missed", "value", "target", "instead you would use"]
+    table = [_line(columns), _line(["---"] * len(columns))]
+    return [*table, *(_line([*row[:3], row[5]]) for row in rows), ""]
 
 
 def _benchmark(name: str, part: dict[str, Any], *, is_other_run: bool) -> list[str]:
     lines = [f"### {name}", ""]
     if is_other_run:
         lines += [f"Measured in another run: {_when(part['at'])}, load {readable(part['load'])}.", ""]
-    for what in part["noise"]:
-        lines += [f"Not quiet: {what}.", ""]
+    if part["noise"]:
+        lines += [f"Not quiet: {'; '.join(part['noise'])}.", ""]
     sections: dict[str, list[dict[str, Any]]] = {}
     for one in part["figures"]:
         sections.setdefault(one["section"], []).append(one)
@@ -102,7 +134,7 @@ def _table(section: str, found: list[dict[str, Any]]) -> list[str]:
 
 def _row(one: dict[str, Any]) -> list[str]:
     target = f"{one['target']['relation']} {readable(one['target']['limit'])}" if one["target"] else ""
-    value = f"{readable(one['value'])} {one['unit']}".strip()
+    value = f"{readable(one['value'])} {_UNITS.get(one['unit'], one['unit'])}".strip()
     return [*map(_cell, (one["name"], value, target, one["verdict"], one["note"], one["instead"]))]
 
 

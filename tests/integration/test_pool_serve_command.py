@@ -193,26 +193,46 @@ def test_serve_warm_without_an_agent_fails_and_serves_nothing(
 
 def test_serve_makes_one_agent_ready_so_that_the_first_call_is_warm(calls: Calls) -> None:
     with serving(calls) as server:
-        until(lambda: server.states() == ["idle"], "an agent")
+        assert (server.states(), server.facts["ready"]) == (["idle"], 1)
         assert json.loads(calls.remuda("run", "--json", "hello").out)["warm"]
     calls.cwd = calls.home
     with serving(calls) as server:
-        assert server.states() == []
+        assert (server.states(), server.facts["ready"]) == ([], 0)
 
 
 @pytest.mark.parametrize("words", [[], ["--detach"]], ids=["in front", "detached"])
 def test_serve_says_at_once_that_the_program_is_missing(calls: Calls, words: list[str]) -> None:
-    with calls.remuda.begin("pool", "serve", *words, "--claude-binary", "no-claude") as server:
+    refused = calls.remuda.refused("pool", "serve", *words, "--claude-binary", "no-claude", code=127)
+    assert "no-claude is not on the PATH, so no agent can be made ready" in refused
+    assert "--warm 0" in refused
+    assert "cannot find the program" in calls.remuda.refused(
+        "pool", "serve", *words, "--claude-binary", "/nowhere/x", code=127
+    )
+
+
+@pytest.mark.parametrize("words", [[], ["--detach"]], ids=["in front", "detached"])
+def test_serve_with_warm_0_serves_requests_that_bring_their_own_path(calls: Calls, words: list[str]) -> None:
+    given = ["--backend", "stream", "--warm", "0", "--claude-binary", "no-claude"]
+    with calls.remuda.begin("pool", "serve", *words, *given) as server:
         assert server.stderr is not None
         try:
             said = server.stderr.readline().decode()
             assert said.startswith("remuda: no-claude is not on the PATH; ")
             assert re.search(r"agents +none, of 4\n", calls.remuda("pool", "status").out)
+            (calls.home / "bin").mkdir()
+            (calls.home / "bin" / "no-claude").symlink_to(calls.binary)
+            calls.remuda.env["PATH"] = f"{calls.home / 'bin'}:/usr/bin:/bin"
+            assert calls.remuda("run", "hello", "--no-fallback").out == "REPLY#1 to: hello\n"
         finally:
             calls.remuda("pool", "stop")
-    assert "cannot find the program" in calls.remuda.refused(
-        "pool", "serve", *words, "--claude-binary", "/nowhere/x", code=127
-    )
+
+
+def test_serve_whose_own_agent_does_not_start_says_so_and_serves(calls: Calls) -> None:
+    words = ("--backend", "stream", "--claude-binary", "/bin/false", "--detach")
+    served = calls.remuda("pool", "serve", *words)
+    calls.remuda("pool", "stop")
+    assert "ready" not in served.out
+    assert served.err.startswith("remuda: no agent is ready, so the first request will start one: ")
 
 
 def test_serve_detached_goes_on_and_is_stopped(remuda: Commands) -> None:
@@ -220,7 +240,7 @@ def test_serve_detached_goes_on_and_is_stopped(remuda: Commands) -> None:
     begun = remuda("pool", "serve", "--detach", "--demo", "--size", "2", env=env)
     path = remuda.home / "pool.sock"
     assert re.fullmatch(
-        r"serving up to 2 agents \(terminal, demo agent\) at ~/\S*pool\.sock \(pid \d+\); "
+        r"serving up to 2 agents \(terminal, demo agent, 1 ready\) at ~/\S*pool\.sock \(pid \d+\); "
         r"stop it with 'remuda pool stop'\n",
         begun.out,
     )

@@ -105,3 +105,15 @@ def test_print_through_the_pool_prints_what_print_prints(calls: Calls, cli: Real
             else:
                 assert differences(messages(cold), messages(warm)) <= LATER
     until(lambda: not cli.running(), "the end of every process of the CLI")
+
+
+def test_first_ask_after_the_pool_is_ready_starts_no_agent(calls: Calls, cli: RealCli) -> None:
+    words = ("--detach", "--json", "--claude-binary", str(calls.binary))
+    try:
+        assert json.loads(ours(calls, "pool", "serve", *words))["ready"] == 1
+        assert ours(calls, "ask", "hello") == "REPLY#1 to: hello\n"
+        pool = json.loads(ours(calls, "pool", "status", "--json"))["pool"]
+        assert (pool["spawns"], [one["served"] for one in pool["sessions"]]) == (1, [1])
+    finally:
+        ours(calls, "pool", "stop")
+    until(lambda: not cli.running(), "the end of every process of the CLI")

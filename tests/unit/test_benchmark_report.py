@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.report import NOT_REACHED, Report, readable
-from benchmarks.scene import bounded
+from benchmarks.scene import await_quiet, bounded
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -72,6 +73,24 @@ def test_benchmark_measured_again_replaces_itself_alone(tmp_path: Path) -> None:
     assert list(found) == ["one", "two"]
     assert found["one"] == before["one"]
     assert [one["value"] for one in found["two"]["figures"]] == [3.0]
+
+
+def test_sections_have_their_seconds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report(["one"], tmp_path / "run.json")
+    report.begin("one", "tmux", 3)
+    report.title("First")
+    report.title("Second")
+    report.end()
+    assert list(read(tmp_path / "run.json")["one"]["sections"]) == ["First", "Second"]
+    assert capsys.readouterr().out.count("  in ") == 2
+
+
+def test_other_work_is_noted_and_not_waited_for_beyond_the_limit() -> None:
+    with subprocess.Popen(["yes"], stdout=subprocess.DEVNULL) as other:
+        try:
+            assert await_quiet(0.1).startswith("other work ran, load ")
+        finally:
+            other.kill()
 
 
 def test_figures_of_another_machine_are_not_mixed_with_ours(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import shutil
 import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -112,8 +114,42 @@ def test_page_without_marks_is_refused(script: ModuleType) -> None:
 
 
 def test_page_of_the_benchmarks_has_the_marks(script: ModuleType) -> None:
-    page = script.PAGE.read_text()
+    page = (script.DOCS / script.PAGE).read_text()
     assert (page.count(script.BEGIN), page.count(script.END)) == (1, 1)
+
+
+def assert_written(script: ModuleType, docs: Path) -> None:
+    """The page and the pictures are what the run beside them gives."""
+    run, page = json.loads((docs / script.DATA).read_text()), (docs / script.PAGE).read_text()
+    assert script.with_figures(page, run) == page
+    found = {path.name: path.read_text() for path in (docs / script.PICTURES).glob("growth-*.svg")}
+    assert found == script.pictures(run)
+
+
+def test_page_of_the_benchmarks_is_what_its_run_gives(script: ModuleType) -> None:
+    if (script.DOCS / script.DATA).exists():  # not before the first page that was generated
+        assert_written(script, script.DOCS)
+
+
+def test_page_data_and_pictures_are_written_together(script: ModuleType, tmp_path: Path) -> None:
+    for name in (script.PAGE, f"{script.PICTURES}/session.svg"):
+        (tmp_path / name).parent.mkdir()
+        shutil.copy(script.DOCS / name, tmp_path / name)
+    measured = benchmark(figure("x", 1.0), measurements={"x": [1.0]})
+    script.write({**RUN, "benchmarks": {**RUN["benchmarks"], "a": measured}}, tmp_path)
+    assert_written(script, tmp_path)
+    assert "measurements" not in (tmp_path / script.DATA).read_text()
+    page = tmp_path / script.PAGE
+    page.write_text(page.read_text().replace("31.23 ms", "29.99 ms"))
+    with pytest.raises(AssertionError):
+        assert_written(script, tmp_path)
+
+
+def test_missed_targets_come_first(script: ModuleType) -> None:
+    missed = figure("slow", 50.0, target={"relation": "<=", "limit": 40.0}, verdict="MISS")
+    written = script.figures({**RUN, "benchmarks": {**RUN["benchmarks"], "a": benchmark(missed)}})
+    assert "1 of 2 targets met" in written[0]
+    assert written[4] == "| slow | 50 ms | ≤ 40 | tmux ls |"
 
 
 def test_curve_is_drawn_on_logarithmic_axes(script: ModuleType) -> None:

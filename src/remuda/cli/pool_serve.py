@@ -185,8 +185,9 @@ def command(
     environment, model, tools, settings and permissions. Each request is a new conversation and sees nothing
     of the others.
 
-    With --warm N, prints that the agents are ready once they are, and fails if they cannot start. With
-    --detach or --json as well, prints nothing before that: then the first request is warm.
+    Prints that the agents are ready once they are. With --detach or --json it prints nothing before that,
+    so the first request is warm. With --warm N it fails if they cannot start. With --warm 0 it also serves
+    where the agent is not on the PATH, for requests whose own PATH has it.
 
     \b
     Examples:
@@ -206,14 +207,9 @@ def command(
     if count > size:
         raise InvalidOptions(f"--warm {count} is more than --size {size}", hint="raise --size")
     missing = None if demo else _missing_program(agent, claude_binary)
-    if warm and missing:
-        raise CommandNotFound(
-            f"{missing} is not on the PATH, so no agent can be made ready",
-            hint="install it, or leave out --warm to serve requests whose own PATH has it",
-        )
     path = str(socket.expanduser().absolute() if socket else default_socket())
     if detach and log_file is None:
-        _announce(_detached(_DETACH_TIMEOUT + (_warm_timeout(others) if warm else 0.0)), as_json=as_json)
+        _announce(_detached(_DETACH_TIMEOUT + (_warm_timeout(others) if count else 0.0)), as_json=as_json)
         if missing:
             complain(_note(missing))
         return
@@ -232,7 +228,7 @@ def command(
     ready = _Ready(missing, as_json=as_json, detached=log_file is not None)
     if fleet and path != str(default_socket()):
         raise InvalidOptions("--fleet needs the default socket", hint="leave out --socket")
-    asyncio.run(_serve(options, limits, path, count, ready, must=bool(warm), fleet=fleet))
+    asyncio.run(_serve(options, limits, path, count, ready, strict=warm is not None, fleet=fleet))
 
 
 def _default_warm(backend: str) -> int:
@@ -333,8 +329,13 @@ class _Ready:
         """Whether a program reads what is printed, once."""
         return self._as_json or self._detached
 
-    def warm(self, count: int) -> None:
-        if not self.is_one_message:
+    def warm(self, facts: dict[str, Any]) -> None:
+        if self.is_one_message:
+            self.serving(facts)
+        elif "not_ready" in facts:
+            _complain_not_ready(facts)
+        else:
+            count = facts["ready"]
             echo(f"{count} {'agent is' if count == 1 else 'agents are'} ready for {os.getcwd()}", err=True)
 
 
@@ -345,10 +346,10 @@ async def _serve(
     warm: int,
     ready: _Ready,
     *,
-    must: bool,
+    strict: bool,
     fleet: bool,
 ) -> None:
-    """Serve until a signal or a request to stop. `must`: fail unless that many agents can be made ready."""
+    """Serve until a signal or a request to stop. `strict`: fail unless `warm` agents can be made ready."""
     import asyncio
 
     from remuda.pool.client import Client
@@ -362,23 +363,26 @@ async def _serve(
         facts |= {"fleet": True, "account": "" if prompts is None else prompts.account(os.environ)}
     client = Client(**options)
     async with serving(client, path, limits, **facts) as server:
+        if warm and ready.missing:
+            raise CommandNotFound(
+                f"{ready.missing} is not on the PATH, so no agent can be made ready",
+                hint="install it, or use '--warm 0' to serve requests whose own PATH has it",
+            )
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, ended.set)
         shown_options = {name: options[name] for name in ("pool_size", "backend", "agent")}
-        announced = {"socket": path, "pid": os.getpid(), **shown_options}
-        if not (must and ready.is_one_message):
+        announced = {"socket": path, "pid": os.getpid(), **shown_options, "ready": 0}
+        if not (warm and ready.is_one_message):
             ready.serving(announced)
         steps = [
             asyncio.create_task(ended.wait()),
             asyncio.create_task(server.asked_to_stop.wait()),
         ]
-        warming = asyncio.create_task(_warm(client, warm, ready, must=must))
-        if must:
+        warming = asyncio.create_task(_warm(client, warm, strict=strict))
+        if warm:
             await asyncio.wait((*steps, warming), return_when=asyncio.FIRST_COMPLETED)
             if warming.done():
-                warming.result()
-                if ready.is_one_message:
-                    ready.serving(announced)
+                ready.warm(announced | warming.result())
         await asyncio.wait(steps, return_when=asyncio.FIRST_COMPLETED)
         for step in (*steps, warming):
             step.cancel()
@@ -386,19 +390,24 @@ async def _serve(
             loop.remove_signal_handler(number)  # a second one ends us at once
 
 
-async def _warm(client: Any, count: int, ready: _Ready, *, must: bool) -> None:
+async def _warm(client: Any, count: int, *, strict: bool) -> dict[str, Any]:
+    """Return how many agents are `ready`, or why they are not."""
     from remuda.pool.request_builder import whole_options
 
-    if not count or ready.missing:
-        return
+    if not count:
+        return {}
     try:
         await client.prewarm(count, **whole_options({}, cwd=os.getcwd(), environ=os.environ))
     except RemudaError as error:
-        if must:
+        if strict:
             raise
         logging.getLogger("remuda.pool").warning("prewarm failed: %s", error)
-    else:
-        ready.warm(count)
+        return {"not_ready": str(error)}
+    return {"ready": count}
+
+
+def _complain_not_ready(facts: dict[str, Any]) -> None:
+    complain(f"no agent is ready, so the first request will start one: {facts['not_ready']}")
 
 
 def _announce(facts: dict[str, Any], *, as_json: bool) -> None:
@@ -406,9 +415,12 @@ def _announce(facts: dict[str, Any], *, as_json: bool) -> None:
         print_json(facts)
         return
     agent = "" if facts["agent"] == DEFAULT_AGENT else f", {facts['agent']} agent"
+    agent += f", {facts['ready']} ready" if facts["ready"] else ""
     end = "'remuda pool stop'" if "log_file" in facts else "Ctrl-C"
     echo(
         f"serving up to {facts['pool_size']} agents ({facts['backend']}{agent}) "
         f"at {short_path(facts['socket'])} "
         f"(pid {facts['pid']}); stop it with {end}"
     )
+    if "not_ready" in facts:
+        _complain_not_ready(facts)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from remuda.digest import sha256
 from remuda.durable import open_regular
@@ -24,6 +24,7 @@ from remuda.untrusted import BadJson, dump_json, parse_object
 DAY = 86_400.0
 LEDGER_BYTES = 4 << 20
 _LONGEST_TEXT = 300
+_BLOCK_BYTES = 1 << 16
 _START_TIMEOUT = 120.0
 _LOCK_INTERVAL = 0.02
 
@@ -63,12 +64,24 @@ def read_ledger(count: int) -> list[dict[str, Any]]:
         except OSError:
             continue
         with open(fd, "rb") as file:
-            for line in reversed(file.readlines()):
+            for line in _lines_from_the_end(file):
                 if len(found) >= count:
                     break
                 with suppress(BadJson):
                     found.append(parse_object(line))
     return found[::-1]
+
+
+def _lines_from_the_end(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the last line first, without reading more than is asked for."""
+    at, rest = file.seek(0, os.SEEK_END), b""
+    while at:
+        begin = max(0, at - _BLOCK_BYTES)
+        file.seek(begin)
+        rest, *lines = (file.read(at - begin) + rest).split(b"\n")
+        at = begin
+        yield from reversed(lines)
+    yield rest
 
 
 # ── limits ──

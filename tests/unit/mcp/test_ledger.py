@@ -28,6 +28,15 @@ def test_last_lines_are_read_in_order_over_both_files_without_broken_ones(home: 
     assert len(read_ledger(100)) == 5
 
 
+def test_lines_over_the_end_of_a_block_are_read_whole(home: Path) -> None:
+    record_call("a", "send", "ok")
+    path = home / "mcp" / "ledger.jsonl"
+    line = path.read_bytes()
+    path.write_bytes(b"".join(line.replace(b'"a"', b'"%d"' % number) for number in range(3000)))
+    assert path.stat().st_size > 2 << 16
+    assert [one["who"] for one in read_ledger(2999)] == [str(number) for number in range(1, 3000)]
+
+
 def _abandon() -> None:
     raise Abandoned
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
 from typing import Any
 
 from remuda.agents.events import (
@@ -38,6 +37,7 @@ from remuda.untrusted import LONGEST_NAME, as_object, name_at, text_at
 
 from .asking import reason_of
 from .failure import read_failure
+from .stream import LASTING_TOOLS
 
 TASK_NOTICE = "<task-notification>"
 # The prompt with which the agent resumes after a usage limit (2.1.325).
@@ -254,7 +254,7 @@ def _carry_over(name: str, payload: Payload) -> Iterator[str]:
         return
     tool = str(payload.get("tool_name"))
     call, response = as_object(payload.get("tool_input")), as_object(payload.get("tool_response"))
-    if what := _lasting_tools().get(tool):
+    if what := LASTING_TOOLS.get(tool):
         yield f"{what} ({tool})"
     if payload.get("background_tasks") or response.get("isAsync") or response.get("backgroundTaskId"):
         yield _SOMETHING
@@ -262,13 +262,6 @@ def _carry_over(name: str, payload: Payload) -> Iterator[str]:
         yield _SHELL
     if payload.get("session_crons"):
         yield "a scheduled prompt"
-
-
-@cache
-def _lasting_tools() -> Mapping[str, str]:
-    from .stream.prompt_progress import LASTING_TOOLS  # not needed at the start
-
-    return LASTING_TOOLS
 
 
 def permission_decision(decision: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from . import LASTING_TOOLS
 from .stream_events import (
     ConversationReset,
     Event,
@@ -137,12 +138,6 @@ def count_usage(usage: Mapping[str, Any]) -> dict[str, int]:
 # ── carry-over ──
 
 _FIXED = ("cwd", "permission_mode", "output_style", "directories")
-LASTING_TOOLS = {
-    "CronCreate": "a scheduled prompt",
-    "EnterWorktree": "another working folder",
-    "Monitor": "something that is watched",
-    "ScheduleWakeup": "a wake-up",
-}
 
 
 class CarryOver:
