@@ -2,7 +2,7 @@
 
     python scripts/measure.py [PATH ...]    one column for each tree; this one without a PATH
     python scripts/measure.py --list [PATH] also every place that was counted
-    python scripts/measure.py --check       exit with 1 if a count that must be 0 is not; `make lint` runs this
+    python scripts/measure.py --check       exit with 1 if one that must be 0 is not; `make lint` runs this
     python scripts/measure.py --without fleet --without agents/codex    without these folders of the package
 
 To compare with an older commit: `git archive COMMIT | tar x -C /tmp/old`, then `measure.py /tmp/old .`.
