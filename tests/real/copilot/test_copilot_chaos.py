@@ -53,7 +53,7 @@ def test_every_message_ends_once_and_none_runs_as_a_second_turn(
     found = {text: post.trace(one) for text, one in sent.items()}
     for text, one in found.items():
         assert taken[text] <= 1, (one, taken[text])
-        assert one.stage == "dead" or taken[text] == 1, one
+        assert one.stage == "dead" or taken[text] == 1, (one, taken)
     check_ends(found, killed, model, record_property)
 
 
