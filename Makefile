@@ -79,6 +79,7 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/lang.py --check
+	$(BIN)/python scripts/measure.py --check
 
 type: setup
 	$(BIN)/mypy

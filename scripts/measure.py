@@ -1,7 +1,8 @@
 """Measure a source tree: size, names, imports, language, dead code, tests without an assertion.
 
     python scripts/measure.py [PATH ...]    one column for each tree; this one without a PATH
-    python scripts/measure.py --list [PATH] also every place behind a number
+    python scripts/measure.py --list [PATH] also every place that was counted
+    python scripts/measure.py --check       exit with 1 if one that must be 0 is not; `make lint` runs this
     python scripts/measure.py --without fleet --without agents/codex    without these folders of the package
 
 To compare with an older commit: `git archive COMMIT | tar x -C /tmp/old`, then `measure.py /tmp/old .`.
@@ -16,6 +17,7 @@ import ast
 import io
 import re
 import statistics
+import sys
 import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -277,15 +279,23 @@ def phrase_rates(root: Path) -> tuple[float, float]:
     return users, code
 
 
+AT_ZERO = {
+    f"imports of {AGENT} outside agents": agent_imports,
+    "modules that nothing imports": unused_modules,
+    "tests that assert nothing": tests_without_assertion,
+}
 LISTS = {
     f"modules under {SMALL_MODULE} lines": small_modules,
     "class names used twice": shared_classes,
     "module names used twice": shared_modules,
-    f"imports of {AGENT} outside agents": agent_imports,
-    "modules that nothing imports": unused_modules,
     "names that nothing uses": unused_names,
-    "tests that assert nothing": tests_without_assertion,
+    **AT_ZERO,
 }
+
+
+def check(tree: Tree) -> list[str]:
+    """Return the places that must not be there, each with what it is."""
+    return [f"{place}: {title}" for title, places in AT_ZERO.items() for place in places(tree)]
 
 
 def measure(tree: Tree) -> dict[str, str]:
@@ -304,13 +314,18 @@ def measure(tree: Tree) -> dict[str, str]:
     }
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description="Measure source trees.")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a count that must be 0 is not")
     parser.add_argument("--list", action="store_true", help="also print every place")
     parser.add_argument("path", nargs="*", type=Path, default=[ROOT], help="the trees; this one by default")
     parser.add_argument("--without", action="append", default=[], metavar="FOLDER", help="leave this out")
     options = parser.parse_args()
     trees = [Tree(path.resolve(), tuple(options.without)) for path in options.path]
+    if options.check:
+        found = [place for tree in trees for place in check(tree)]
+        print(*found, sep="\n", end="\n" if found else "")
+        return 1 if found else 0
     columns = [measure(tree) for tree in trees]
     print(" " * 48 + "".join(f"{tree.root.name:>12}" for tree in trees))
     for title in columns[0]:
@@ -320,7 +335,8 @@ def main() -> None:
             print(f"\n{tree.root.name}: {title}")
             for place in places(tree):
                 print(f"  {place}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -20,11 +20,15 @@ FILES = {
 }
 
 
-def test_numbers_of_a_known_tree(tmp_path: Path) -> None:
+def write_tree(root: Path) -> None:
     for name, text in FILES.items():
-        path = tmp_path / name
+        path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+
+
+def test_numbers_of_a_known_tree(tmp_path: Path) -> None:
+    write_tree(tmp_path)
     ran = subprocess.run(
         [sys.executable, SCRIPT, "--list", tmp_path], capture_output=True, text=True, check=True
     )
@@ -49,3 +53,17 @@ def test_numbers_of_a_known_tree(tmp_path: Path) -> None:
     assert "src/remuda/pool/dead.py:1" in shown
     assert "tests/test_it.py:9 test_b" in shown
     assert "src/remuda/agents/claude/hooks.py:1 unused" in shown
+
+
+def test_check_lists_what_must_not_be_there(tmp_path: Path) -> None:
+    write_tree(tmp_path)
+    ran = subprocess.run(
+        [sys.executable, SCRIPT, "--check", tmp_path], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 1
+    assert sorted(line.split(": ")[0] for line in ran.stdout.splitlines()) == [
+        "src/remuda/agents/claude/hooks.py",
+        "src/remuda/pool/dead.py",
+        "src/remuda/pool/dead.py:1",
+        "tests/test_it.py:9 test_b",
+    ]
