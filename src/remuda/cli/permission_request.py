@@ -12,6 +12,7 @@ from remuda.boss.attention.display import label, why_hidden
 from remuda.boss.client import BossClient, RemoteBoss
 from remuda.duration import show_duration
 from remuda.errors import Aborted, InvalidOptions, NotInQueue, NotSafe
+from remuda.keeper.elsewhere import own_host
 from remuda.untrusted import as_object, one_line, parse_json, printable, show_json, text_at
 
 from .common import short_path
@@ -59,9 +60,23 @@ def find_approval(boss: BossClient, word: str) -> Approval:
     return approvals[0]
 
 
-def open_approvals(boss: BossClient) -> list[Approval]:
-    approvals: list[Approval] = boss.get("approvals", state="open", limit=1000)["approvals"]
+def open_approvals(boss: BossClient, *, hosts: bool = False) -> list[Approval]:
+    """Return the open requests; with `hosts` of all hosts, if this machine has joined a fleet."""
+    approvals: list[Approval] = list_approvals(boss, hosts=hosts, state="open", limit=1000)["approvals"]
     return approvals
+
+
+def list_approvals(boss: BossClient, *, hosts: bool, **query: Any) -> dict[str, Any]:
+    """Return the requests, as the boss lists them."""
+    document: dict[str, Any]
+    if hosts and own_host() is not None:
+        try:
+            document = boss.get("approvals", hosts=True, **query)
+            return document
+        except InvalidOptions:  # a boss before 0.3
+            pass
+    document = boss.get("approvals", **query)
+    return document
 
 
 def send_decision(boss: BossClient, approval: Approval, body: Mapping[str, Any], *, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from remuda.keeper.elsewhere import split_host
 
 from . import declare
 from .common import folder_option, json_option, time_span
-from .inbox_target import InboxTarget, check_sendable, complete_inbox, find_target
+from .inbox_target import InboxTarget, check_sendable, complete_any, find_target
 from .message_options import dedup_option, max_bytes_option, message_options, read_prompt, schedule_options
 from .output import after_success, complain, echo, print_answer, print_json
 from .outside import OutsideAgent, find_by_name
@@ -21,7 +21,7 @@ _FLAGS = {"sender": "from", "max_attempts": "max-attempts"}
 
 
 @declare.command("send")
-@declare.argument("name", shell_complete=complete_inbox)
+@declare.argument("name", shell_complete=complete_any)
 @declare.argument("text", required=False, metavar="[TEXT|-]")
 @declare.option("--wait", is_flag=True, help="Wait until the turn has ended, and print the answer.")
 @declare.option("--timeout", type=time_span, metavar="TIME", help="With --wait: stop waiting after TIME.")

@@ -6,19 +6,23 @@ the same form. So a client uses the same paths for all hosts.
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from remuda.boss.ports import BossParts
+from remuda.errors import RemudaError
 
 from .route import ApiRequest, ApiResponse, Route
 
 Document = dict[str, Any]
 
+HUB = ("connected", "since", "error")
 _WORD = re.compile(r"([a-z0-9][a-z0-9-]{0,31}):(.+)", re.DOTALL)
 _TIMEOUT = 60.0
+_LIST_TIMEOUT = 5.0
 _PLACE = re.compile(r"\{(\w+)\}")
 
 
@@ -47,8 +51,41 @@ async def forward(boss: BossParts, route: Route, request: ApiRequest) -> ApiResp
     path = _PLACE.sub(lambda one: quote(meant[one[1]], safe=""), route.path)
     if request.query_string:
         path += f"?{request.query_string}"
-    answer = await boss.fleet.request(host, route.method, path, request.body, _TIMEOUT)
-    return ApiResponse(_named(host, answer))
+    return ApiResponse(await ask(boss, host, route.method, path, request.body))
+
+
+async def ask(
+    boss: BossParts,
+    host: str,
+    method: str,
+    path: str,
+    body: Mapping[str, Any] | None,
+    timeout: float = _TIMEOUT,  # noqa: ASYNC109
+) -> Any:
+    """Ask the boss of another host; ids in its answer have the form that they have here."""
+    assert boss.fleet is not None
+    return _named(host, await boss.fleet.request(host, method, path, body, timeout))
+
+
+async def approvals(
+    boss: BossParts, query: Mapping[str, Any], *, only_open: bool
+) -> tuple[list[Document], dict[str, str]]:
+    """Return the permission requests of other hosts, and why some hosts did not send theirs."""
+    listed, _ = await others(boss, only_waiting=only_open)
+    hosts = {str(session["host"]) for session, _ in listed if session["reachable"]}
+    path = "/v1/approvals?" + urlencode(query)
+
+    async def look(host: str) -> list[Document] | str:
+        try:
+            found: list[Document] = (await ask(boss, host, "GET", path, None, _LIST_TIMEOUT))["approvals"]
+        except RemudaError as error:
+            return str(error)
+        return found
+
+    names = sorted(hosts)
+    answers = dict(zip(names, await asyncio.gather(*map(look, names)), strict=True))
+    found = [one for answer in answers.values() if not isinstance(answer, str) for one in answer]
+    return found, {host: answer for host, answer in answers.items() if isinstance(answer, str)}
 
 
 def _named(host: str, value: Any) -> Any:
@@ -71,16 +108,31 @@ def _named(host: str, value: Any) -> Any:
 # ── lists ──
 
 
-async def others(boss: BossParts) -> list[tuple[Document, Document | None]]:
-    """Return all sessions of other hosts with their items, as the lists of this boss have its own."""
+Listed = list[tuple[Document, Document | None]]
+"""Sessions of other hosts with their items, as the lists of this boss have its own."""
+
+
+async def others(
+    boss: BossParts, *, only_waiting: bool = True, wait: bool = False
+) -> tuple[Listed, Document | None]:
+    """Return those of other hosts, and the connection to the hub; None without a fleet.
+
+    `wait`: a moment for the connection to the hub.
+    """
     if boss.fleet is None:
-        return []
-    return [shown(one) for one in (await boss.fleet.sessions(wait=False))["sessions"]]
+        return [], None
+    found = await boss.fleet.sessions(wait=wait, only_waiting=only_waiting)
+    return [shown(one) for one in found["sessions"]], {name: found[name] for name in HUB}
 
 
-def items(listed: Iterable[tuple[Document, Document | None]], now: float, *, hidden: bool) -> list[Document]:
+def items(listed: Listed, now: float, *, hidden: bool) -> list[Document]:
     found = [item for _, item in listed if item is not None]
     return [one for one in found if hidden or max(one["skip_until"] or 0, one["snooze_until"] or 0) <= now]
+
+
+def place(item: Mapping[str, Any]) -> tuple[float, str]:
+    """Return the sort key of the queue, as `Item.place`."""
+    return max(item["since"], item["skipped_at"] or 0.0), item["id"]
 
 
 _SESSION: Document = {
