@@ -10,7 +10,7 @@ import asyncio
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
 from remuda.boss.ports import BossParts
 from remuda.errors import RemudaError
@@ -23,6 +23,9 @@ HUB = ("connected", "since", "error")
 _WORD = re.compile(r"([a-z0-9][a-z0-9-]{0,31}):(.+)", re.DOTALL)
 _TIMEOUT = 60.0
 _LIST_TIMEOUT = 5.0
+_LOOKS, _LOOK_INTERVAL = 50, 0.02
+_QUEUE_CHANGE = re.compile(r"/v1/queue/([^/]+)/")
+_PUT_OFF = ("skip_until", "skipped_at", "snooze_until")
 _PLACE = re.compile(r"\{(\w+)\}")
 
 
@@ -62,9 +65,27 @@ async def ask(
     body: Mapping[str, Any] | None,
     timeout: float = _TIMEOUT,  # noqa: ASYNC109
 ) -> Any:
-    """Ask the boss of another host; ids in its answer have the form that they have here."""
+    """Ask the boss of another host; ids in its answer have the form that they have here.
+
+    Returns when the queue here has a change of its queue: a user who put an item off asks for the next one.
+    """
     assert boss.fleet is not None
-    return _named(host, await boss.fleet.request(host, method, path, body, timeout))
+    changed = _QUEUE_CHANGE.match(path) if method == "POST" else None
+    item_id = f"{host}:{unquote(changed[1])}" if changed else ""
+    before = await _put_off(boss, item_id) if changed else None
+    answer = _named(host, await boss.fleet.request(host, method, path, body, timeout))
+    for _ in range(_LOOKS if changed else 0):
+        if await _put_off(boss, item_id) != before:
+            break
+        await asyncio.sleep(_LOOK_INTERVAL)
+    return answer
+
+
+async def _put_off(boss: BossParts, item_id: str) -> list[Any] | None:
+    """Return what the list here says of an item that was put off; None if it is not there."""
+    listed, _ = await others(boss)
+    found = (item for _, item in listed if item is not None and item["id"] == item_id)
+    return next(([item[name] for name in _PUT_OFF] for item in found), None)
 
 
 async def approvals(
