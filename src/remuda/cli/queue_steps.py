@@ -33,6 +33,9 @@ def next_command(client: str | None, elsewhere: bool, show: bool, as_json: bool)
 
     Outside tmux, attaches the first waiting session of 'remuda start' to this terminal, like 'remuda attach'.
 
+    Sessions of other machines of your fleet are attached as HOST/NAME. Passes agents there that have no
+    session of 'remuda start', and machines that cannot be reached.
+
     Exits with 3 if no agent is waiting, and with 7 if the boss is not running.
 
     \b
@@ -163,8 +166,8 @@ def later_command(name: str, when: str | float, as_json: bool) -> None:
 
     A hidden agent keeps its place, and returns early if it waits for something new.
 
-    NAME is a name, folder, pane (%12) or id, as in 'remuda queue'. Exits with 3 if the agent is not waiting,
-    and with 7 if the boss is not running.
+    NAME is a name, folder, pane (%12) or id, as in 'remuda queue', or HOST/NAME. Exits with 3 if the agent is
+    not waiting, and with 7 if the boss is not running or its host cannot be reached.
 
     \b
     Examples:
