@@ -27,6 +27,7 @@ _DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 def find_approval(boss: BossClient, word: str) -> Approval:
     """Find a request by its id, or the only open one of a session. Raises `NotInQueue`, `InvalidOptions`."""
+    named = f"{boss.host}/{word}" if isinstance(boss, RemoteBoss) else word
     try:
         approval: Approval = boss.get("approvals", word)
     except NotInQueue:
@@ -39,7 +40,7 @@ def find_approval(boss: BossClient, word: str) -> Approval:
         near = error.hint if error.hint and error.hint.startswith("did you mean") else None
         near = (hint_elsewhere(word) if not isinstance(boss, RemoteBoss) else "") or near
         raise NotInQueue(
-            f"no permission request and no session '{word}'",
+            f"no permission request and no session '{named}'",
             hint=near or "'remuda approvals' lists open requests",
         ) from None
     approvals = open_approvals(boss)
@@ -50,12 +51,12 @@ def find_approval(boss: BossClient, word: str) -> Approval:
         if own is not None and "ask" in own["detail"]:
             boss.get("approvals", own["detail"]["ask"])  # raises: it can be decided only in its terminal
         raise NotInQueue(
-            f"session '{word}' has no open permission request", hint="'remuda approvals' lists open requests"
+            f"session '{named}' has no open permission request", hint="'remuda approvals' lists open requests"
         )
     if len(approvals) > 1:
         numbers = ", ".join(f"{one['id']} ({one['tool']})" for one in approvals)
         raise InvalidOptions(
-            f"session '{word}' has {len(approvals)} open requests", hint=f"pass the id of one: {numbers}"
+            f"session '{named}' has {len(approvals)} open requests", hint=f"pass the id of one: {numbers}"
         )
     return approvals[0]
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from remuda.errors import InvalidOptions, MessageDead, WaitTimeout
+from remuda.errors import InvalidOptions, MessageDead, NotInQueue, WaitTimeout
 from remuda.inbox.journal import Accepted
 from remuda.keeper.elsewhere import split_host
 
 from . import declare
 from .common import folder_option, json_option, time_span
+from .elsewhere import hint_elsewhere
 from .inbox_target import InboxTarget, check_sendable, complete_any, find_target
 from .message_options import dedup_option, max_bytes_option, message_options, read_prompt, schedule_options
 from .output import after_success, complain, echo, print_answer, print_json
@@ -175,9 +176,12 @@ def reply_command(
     body |= {"wait": longest} if wait else {}
     from remuda.boss.client import BossClient
 
-    result = BossClient().post(
-        "sessions", session, "reply", body=body, timeout=_TYPING_TIMEOUT + (longest if wait else 0)
-    )
+    try:
+        result = BossClient().post(
+            "sessions", session, "reply", body=body, timeout=_TYPING_TIMEOUT + (longest if wait else 0)
+        )
+    except NotInQueue as error:
+        raise NotInQueue(error.message, hint=hint_elsewhere(session) or error.hint) from None
     if result["via"] == "inbox":
         with after_success(f"{result['id']} was accepted"):
             return _follow_inbox(result, timeout, wait=wait, as_json=as_json)

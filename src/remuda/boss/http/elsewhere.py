@@ -106,7 +106,9 @@ async def approvals(
     names = sorted(hosts)
     answers = dict(zip(names, await asyncio.gather(*map(look, names)), strict=True))
     found = [one for answer in answers.values() if not isinstance(answer, str) for one in answer]
-    return found, {host: answer for host, answer in answers.items() if isinstance(answer, str)}
+    away = {str(session["host"]) for session, item in listed if item and item["detail"].get("ask")} - hosts
+    failed = {host: answer for host, answer in answers.items() if isinstance(answer, str)}
+    return found, failed | dict.fromkeys(sorted(away), "it cannot be reached")
 
 
 def _named(host: str, value: Any) -> Any:
