@@ -145,7 +145,7 @@ def test_commands_that_read_take_a_session_of_another_host(pair: Pair, work: str
 
 def test_permission_requests_of_all_hosts_are_listed(pair: Pair, work: str) -> None:
     desk = pair.desk
-    message = desk.send(work, "RUNBASH touch made")
+    message = desk.send(work, "RUNBASH touch from-the-queue")
     until_waiting(desk, "permission")
     assert work in desk.remuda("approvals").out
     (request,) = desk.remuda.json("approvals")["approvals"]
@@ -167,7 +167,7 @@ def test_a_program_has_one_queue(pair: Pair, work: str, monkeypatch: pytest.Monk
     assert boss.queue(hosts=False) == []
     assert (boss.later(item).host, boss.queue()) == ("build7", [])
     assert boss.later(work, 0).id == item.id
-    typed = boss.reply(work, "RUNBASH touch made")
+    typed = boss.reply(work, "RUNBASH touch from-the-queue")
     assert (typed.via, typed.session) == ("inbox", work)
     (request,) = until(boss.permissions, "the request")
     assert (request.host, request.tool, boss.permissions(hosts=False)) == ("build7", "Bash", [])

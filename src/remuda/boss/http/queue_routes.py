@@ -281,6 +281,7 @@ ROUTES = (
         "The first item of the queue.",
         query={"hosts": BOOLEAN},
         answer=record({"item": nullable(_ITEM)}),
+        errors=(400,),
     ),
     Route(
         "GET",
