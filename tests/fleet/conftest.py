@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from support.fleet import FleetBench
+from support.fleet import FleetBench, Pair, two_machines
+
+
+@pytest.fixture(scope="session")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """A machine to act from, and one that runs agents, for tests that leave both as they were."""
+    with two_machines(tmp_path_factory.mktemp("fleet")) as pair:
+        yield pair
 
 
 @pytest.fixture

@@ -12,18 +12,11 @@ from typing import Any
 import pytest
 
 from remuda.keeper.client import KeeperClient
-from support.fleet import Pair, two_machines
+from support.fleet import Pair
 from support.keeper import until
 from support.messages import why_awake
 
 _NUMBERS = count(1)
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """A machine to act from, and one that runs agents."""
-    with two_machines(tmp_path_factory.mktemp("fleet")) as pair:
-        yield pair
 
 
 @pytest.fixture

@@ -40,6 +40,9 @@ def test_messages_for_a_host_without_a_boss_wait_at_the_hub_in_order(bench: Flee
     desk, build = bench.machine("desk", "operator"), bench.machine("build7", "host")
     build.start("work")
     desk.until_session("build7", "work")
+    desk.remuda("send", "build7/work", "before", "--wait")
+    until(lambda: desk.remuda.json("queue")["items"], "the agent in the queue")
+    desk.until_session("build7", "work")
     build.boss_end(signal.SIGKILL)
     done = desk.remuda("send", "build7/work", "number 0")
     assert done.out.startswith("sent ")
@@ -57,11 +60,21 @@ def test_messages_for_a_host_without_a_boss_wait_at_the_hub_in_order(bench: Flee
     assert (row["state"], row["last_state"]) == ("unreachable", "idle")
     assert "unreachable for" in desk.remuda("fleet", "status").out
     assert "is not connected to the hub" in desk.remuda.refused("kill", "build7/work", code=7)
+    # It stays in the queue, and `next` passes it.
+    (item,) = desk.remuda.json("queue")["items"]
+    assert (item["host"], item["session"]["reachable"]) == ("build7", False)
+    assert "unreachable for" in desk.remuda("queue").out
+    assert "build7 cannot be reached for" in desk.remuda.refused("next", code=4)
+    for words in (("later", "build7/work"), ("status", "build7/work"), ("wait", "build7/work")):
+        assert "build7 is not connected" in desk.remuda.refused(*words, code=7)
+    assert desk.remuda("ls", "-q").out == "build7/work\n"
+    assert desk.remuda("approvals").out == "no open permission requests\n"
+    assert desk.remuda.json("receipt", "build7/work")["id"] == late
     build.boss_up()
     for message in sent:
         desk.until_stage(message, "acked")
         assert ends(build, "work", message) == ["acked"]
-    assert build.prompts("work") == ["number 0", "number 1", "number 2"]
+    assert build.prompts("work") == ["before", "number 0", "number 1", "number 2"]
     assert desk.receipt(late)["stage"] == "expired"
 
 

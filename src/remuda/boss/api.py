@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 from remuda.arguments import absolute_path, check_count, check_flag, check_text
 from remuda.duration import as_seconds, check_seconds
 from remuda.errors import InputError, InvalidOptions, NotInQueue, NotSafe
+from remuda.keeper.elsewhere import own_host, split_host
 
 from .attention.display import why_hidden
 from .client import ANSWER_TIMEOUT, BossClient, RemoteBoss
@@ -45,6 +46,8 @@ class WaitingItem:
     snooze_until: float | None = None
     resolved_at: float | None = None
     resolution: str | None = None
+    host: str | None = None
+    """The other host where it waits; None for this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,8 @@ class Approval:
     """What is known of what the agent did then."""
     refuses: Mapping[str, str] = field(default_factory=dict)
     """Decisions that its agent cannot take ("allow", "always", "edit", "message"), each with a sentence."""
+    host: str | None = None
+    """The other host where it was asked; None for this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,14 @@ def _read(kind: type[_Record], document: Mapping[str, Any]) -> _Record:
     return kind(**{name: value for name, value in document.items() if name in known})
 
 
+def _named(host: str | None, document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what the boss of another host sent, with ids as the boss here lists it."""
+    if host is None:
+        return document
+    ids = {name: f"{host}:{document[name]}" for name in ("id", "session_id")}
+    return {**document, **ids, "host": host}
+
+
 def _check_word(name: str, value: object) -> str:
     """Return a word for a session or a request. Raises `InvalidOptions`, also for an empty one."""
     word = check_text(name, value)
@@ -119,6 +132,10 @@ class Boss:
     Needs a running boss (`remuda boss up`), and uses its private socket. The object holds nothing open: each
     call connects again, so that the boss may restart between two calls. Every method blocks for at most
     `timeout` seconds, unless it says otherwise. In asyncio use `AsyncBoss`, which has the same methods.
+
+    On a machine that has joined a fleet, `queue` and `permissions` are of all hosts, and HOST/SESSION is a
+    word for a session of another one. Methods for such a session also raise `HostUnreachable`,
+    `HubUnreachable` and `NotInFleet`.
 
     Every method raises `BossDown` if the boss does not run, `WaitTimeout` if it does not answer in time, and
     `PermissionRefused` if it refuses the token.
@@ -155,9 +172,24 @@ class Boss:
 
     # ── the queue ──
 
-    def queue(self, *, hidden: bool = False) -> list[WaitingItem]:
-        """Return what waits for a human, the first to answer first; with `hidden` also what was put off."""
-        items = self._client.get("queue", hidden=check_flag("hidden", hidden) or None)["items"]
+    def _at(self, word: str) -> tuple[BossClient, str | None, str]:
+        """Return the boss that a word means, its host if that is another one, and the word there."""
+        host, rest = split_host(word) if self._host is None else (None, word)
+        client = self._client if host is None else RemoteBoss(host, self._folder, timeout=self._timeout)
+        return client, host, rest
+
+    def _lists_hosts(self, hosts: bool) -> bool | None:
+        return (check_flag("hosts", hosts) and self._host is None and own_host() is not None) or None
+
+    def queue(self, *, hidden: bool = False, hosts: bool = True) -> list[WaitingItem]:
+        """Return what waits for a human, the first to answer first; with `hidden` also what was put off.
+
+        With `hosts` that is on all hosts of the fleet that this machine has joined, as `remuda queue` lists
+        it. The `session` of an item has `reachable` false while its host cannot be reached.
+        """
+        others = self._lists_hosts(hosts)
+        hides = check_flag("hidden", hidden)
+        items = self._client.get("queue", hidden=hides or None, hosts=others, wait=others)["items"]
         return [_read(WaitingItem, one) for one in items]
 
     def later(self, item: WaitingItem | str, when: float | str = "10m") -> WaitingItem:
@@ -177,25 +209,33 @@ class Boss:
     def _item_id(self, item: WaitingItem | str) -> str:
         if isinstance(item, WaitingItem):
             return item.id
-        word = _check_word("item", item)
-        waiting = self._client.get("sessions", word)["item"]
+        client, host, word = self._at(_check_word("item", item))
+        waiting = client.get("sessions", word)["item"]
         if waiting is None:
             raise NotInQueue(
                 f"{word} is not waiting",
                 hint="'remuda queue --all' lists all waiting agents, also hidden ones",
             )
-        return str(waiting["id"])
+        return str(_named(host, waiting)["id"])
 
     # ── permission requests ──
 
-    def permissions(self, *, all: bool = False, limit: int = 100) -> list[Approval]:  # noqa: A002
+    def permissions(
+        self,
+        *,
+        all: bool = False,  # noqa: A002
+        limit: int = 100,
+        hosts: bool = True,
+    ) -> list[Approval]:
         """Return the open permission requests, the newest first; with `all` also those that are decided.
 
-        `limit` (1 to 1000) is how many at most.
+        `limit` (1 to 1000) is how many at most. With `hosts` those of all hosts of the fleet that this
+        machine has joined and that can be reached.
         """
         count = check_count("limit", limit, 1, _MOST_LISTED)
         state = None if check_flag("all", all) else "open"
-        approvals = self._client.get("approvals", state=state, limit=count)["approvals"]
+        others = self._lists_hosts(hosts)
+        approvals = self._client.get("approvals", state=state, limit=count, hosts=others)["approvals"]
         return [_read(Approval, one) for one in approvals]
 
     def permission(self, which: str) -> Approval:
@@ -203,27 +243,28 @@ class Boss:
 
         Raises `NotInQueue` if there is none, and `InvalidOptions` if the session has several open ones.
         """
-        client, word = self._client, _check_word("which", which)
+        client, host, word = self._at(_check_word("which", which))
         try:
-            return _read(Approval, client.get("approvals", word))
+            return _read(Approval, _named(host, client.get("approvals", word)))
         except NotInQueue:
             pass
         try:
             session = client.get("sessions", word)["session"]
         except NotInQueue:
             raise NotInQueue(
-                f"no permission request or session '{word}'",
+                f"no permission request or session '{which}'",
                 hint="'remuda approvals' lists the open requests",
             ) from None
-        requests = [one for one in self.permissions(limit=_MOST_LISTED) if one.session_id == session["id"]]
-        if not requests:
-            raise NotInQueue(f"{word} has no open permission request")
-        if len(requests) > 1:
-            ids = ", ".join(f"{one.id} ({one.tool})" for one in requests)
+        listed = client.get("approvals", state="open", limit=_MOST_LISTED)["approvals"]
+        found = [_named(host, one) for one in listed if one["session_id"] == session["id"]]
+        if not found:
+            raise NotInQueue(f"{which} has no open permission request")
+        if len(found) > 1:
+            ids = ", ".join(f"{one['id']} ({one['tool']})" for one in found)
             raise InvalidOptions(
-                f"{word} has {len(requests)} open permission requests", hint=f"give an id: {ids}"
+                f"{which} has {len(found)} open permission requests", hint=f"give an id: {ids}"
             )
-        return requests[0]
+        return _read(Approval, found[0])
 
     def approve(
         self,
@@ -319,11 +360,13 @@ class Boss:
         body |= {"dedup": check_text("dedup", dedup)} if dedup else {}
         body |= {"wait": longest} if longest else {}
         limit = max(self._timeout, _TYPING_TIMEOUT) + longest
-        where = _check_word("session", session)
+        client, host, where = self._at(_check_word("session", session))
         try:
-            result = self._client.post("sessions", where, "reply", body=body, timeout=limit)
+            result = client.post("sessions", where, "reply", body=body, timeout=limit)
         except InputError as error:
             if error.hint:  # it is written for the command line
                 error.hint = error.hint.replace("--command", "command=True")
             raise
+        if host is not None and result.get("session"):
+            result["session"] = f"{host}/{result['session']}"
         return _read(ReplyResult, result)

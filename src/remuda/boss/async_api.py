@@ -33,17 +33,23 @@ class AsyncBoss:
         """Make a client, as `Boss`."""
         self._boss = Boss(folder=folder, timeout=timeout, host=host)
 
-    async def queue(self, *, hidden: bool = False) -> list[WaitingItem]:
+    async def queue(self, *, hidden: bool = False, hosts: bool = True) -> list[WaitingItem]:
         """Return what waits for a human, as `Boss.queue`."""
-        return await in_thread(lambda _: self._boss.queue(hidden=hidden))
+        return await in_thread(lambda _: self._boss.queue(hidden=hidden, hosts=hosts))
 
     async def later(self, item: WaitingItem | str, when: float | str = "10m") -> WaitingItem:
         """Put a waiting item off and return it as it is now, as `Boss.later`."""
         return await in_thread(lambda _: self._boss.later(item, when))
 
-    async def permissions(self, *, all: bool = False, limit: int = 100) -> list[Approval]:  # noqa: A002
+    async def permissions(
+        self,
+        *,
+        all: bool = False,  # noqa: A002
+        limit: int = 100,
+        hosts: bool = True,
+    ) -> list[Approval]:
         """Return the open permission requests, the newest first, as `Boss.permissions`."""
-        return await in_thread(lambda _: self._boss.permissions(all=all, limit=limit))
+        return await in_thread(lambda _: self._boss.permissions(all=all, limit=limit, hosts=hosts))
 
     async def permission(self, which: str) -> Approval:
         """Return one permission request, as `Boss.permission`."""

@@ -160,6 +160,11 @@ def start(
     return started
 
 
+def resume(host: str, session: str) -> None:
+    """Bring back a session there that has ended."""
+    must_have(host, session).post("sessions", session, "resume", timeout=_END_TIMEOUT)
+
+
 def end(host: str, session: str, grace: float | None) -> int | None:
     """End a session there and every process it started; returns its exit code."""
     if grace is not None and grace > _LONGEST_GRACE:

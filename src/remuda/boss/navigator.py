@@ -172,14 +172,15 @@ class QueueNavigator:
     def find(self, item: Item) -> _Target | None:
         """Return where the item can be shown; None if it cannot."""
         session = item.get("session") or {}
-        if session.get("pane"):
+        name = kept_name(session)
+        if session.get("pane") and not session.get("host"):
             address = self.address_of(session)
             view = self.view(address)
             pane = view.snapshot.panes.get(session["pane"]) if view else None
             if view and pane and not pane.is_dead:
                 return _Target(self.tmux(address), view, pane)
-        if session.get("name") and (view := self.view(self.here)):
-            return _Target(self.tmux(self.here), view, self._shown_in(view.snapshot, session["name"]))
+        if name and session.get("reachable", True) and (view := self.view(self.here)):
+            return _Target(self.tmux(self.here), view, self._shown_in(view.snapshot, name))
         return None
 
     def _shown_in(self, snapshot: Snapshot, name: str) -> Pane | None:
@@ -219,7 +220,7 @@ class QueueNavigator:
         view: ServerView | None = target.view
         pane = target.pane.id if target.pane else ""
         if target.pane is None:
-            pane, view = self._open(target, str(item["session"]["name"])), None
+            pane, view = self._open(target, kept_name(item["session"])), None
         ours = target.tmux.address == self.here
         return jump(
             target.tmux,
@@ -266,17 +267,34 @@ def _viewers() -> Iterator[tuple[int, list[str]]]:
 # ── words ──
 
 
+def kept_name(session: Mapping[str, Any]) -> str:
+    """Return the name of a kept session, as HOST/NAME on another host; empty for other agents."""
+    name, host = str(session.get("name") or ""), session.get("host")
+    return f"{host}/{name}" if name and host else name
+
+
 def label(item: Item) -> str:
-    """Return a short name for the agent of an item."""
+    """Return a short name for the agent of an item; with its host, if that is another one."""
     session = item.get("session") or {}
     folder = session.get("repo") or session.get("cwd")
-    return display.label(session.get("name"), folder, str(item.get("session_id", "")))
+    host, session_id = _place(item)
+    return host + display.label(session.get("name"), folder, session_id)
 
 
 def labels(items: Sequence[Item]) -> list[str]:
     """Return the names of several items, made distinct where two are equal."""
-    names = display.distinct({str(item["session_id"]): label(item) for item in items})
-    return [names[str(item["session_id"])] for item in items]
+    names: dict[str, dict[str, str]] = {}
+    for item in items:
+        host, session_id = _place(item)
+        names.setdefault(host, {})[session_id] = label(item)
+    named = {host: display.distinct(some) for host, some in names.items()}
+    return [named[host][session_id] for host, session_id in map(_place, items)]
+
+
+def _place(item: Item) -> tuple[str, str]:
+    """Return `HOST/` and the id of the session there; an empty string for an item of this machine."""
+    session_id, host = str(item.get("session_id", "")), (item.get("session") or {}).get("host")
+    return (f"{host}/", session_id.removeprefix(f"{host}:")) if host else ("", session_id)
 
 
 def reason(item: Item) -> str:
@@ -303,8 +321,13 @@ def reason(item: Item) -> str:
 def way_to(item: Item) -> str:
     """Return how a user can see an item that we cannot show."""
     session = item.get("session") or {}
-    if session.get("name"):
-        return f"open it with 'remuda attach {session['name']}'"
+    if not session.get("reachable", True):
+        away = show_duration(max(0.0, time.time() - session["unreachable_since"]))
+        return f"{session['host']} cannot be reached for {away}"
+    if name := kept_name(session):
+        return f"open it with 'remuda attach {name}'"
+    if session.get("host"):
+        return f"it runs in another terminal of {session['host']}: 'remuda show {label(item)}' shows more"
     if session.get("origin") == "background":
         from remuda.agents import DEFAULT_AGENT, find_sources
 

@@ -79,10 +79,11 @@ class Fleet(Protocol):
 
     async def status(self) -> dict[str, Any]: ...
 
-    async def sessions(self, *, wait: bool = True) -> dict[str, Any]:
+    async def sessions(self, *, wait: bool = True, only_waiting: bool = False) -> dict[str, Any]:
         """Return the sessions of other hosts, with their queue items, and who can be reached.
 
-        Waits a moment for the first connection, unless `wait` is False.
+        Waits a moment for a connection that is being made, unless `wait` is False. With `only_waiting` those
+        that have an item.
         """
 
     def is_other(self, host: str) -> bool:

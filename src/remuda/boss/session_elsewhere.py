@@ -150,6 +150,27 @@ class SessionElsewhere(Session):
         where = {"host": self._host, "session": self._name, "where": self._host}
         return {**found, **where, "answer": answer}
 
+    def last_receipt(self, *, ended: bool = False) -> Document:
+        """Return the receipt of its last message, or of the last that has ended. Raises `MessageNotFound`."""
+        if not ended and (sent := self._on_its_way()):
+            return sent[-1]
+        known = self._boss().get("sessions", self._name, "messages", limit=_MOST_LISTED)["messages"]
+        found = [one for one in known if one["ended"] or not ended]
+        if not found:
+            raise MessageNotFound(
+                f"session '{self.name}' has no message" + (" that has ended" if ended else ""),
+                hint=f"'remuda messages {self.name}' lists those that wait" if ended else None,
+            )
+        return self._find(
+            str(max(found, key=lambda one: float(one["at"]))["id"] if ended else found[0]["id"])
+        )
+
+    def _on_its_way(self) -> list[Document]:
+        """Return the receipts of messages that were sent from here, and that its host has not taken."""
+        way = ("fleet", "hosts", self._host, "sessions", self._name, "messages")
+        sent: list[Document] = BossClient().get(*way)["messages"]
+        return sent
+
     def _trace(self, receipt: Document) -> Trace:
         folder = Path(self._host) / self._name
         return Trace(str(receipt["id"]), folder, tuple(receipt["steps"]), receipt["answer"])
@@ -180,18 +201,20 @@ class SessionElsewhere(Session):
         return elsewhere.interrupt(self._boss(), self._name, check_seconds("timeout", timeout))
 
     def _wait_idle(self, timeout: float | None, check: Callable[[], None]) -> dict[str, Any]:
-        limit = limit_of(timeout)
+        return self.wait_for_rest(limit_of(timeout), lambda _: check())
+
+    def wait_for_rest(self, timeout: float | None, report: Callable[[str], None]) -> dict[str, Any]:
+        """Wait until it is idle and its inbox empty, and return its state. `report` hears why it is not."""
         with self.attach(read_only=True) as client:
-            return wait_until_resting(client, self._has_due, limit, lambda _: check())
+            return wait_until_resting(client, self._has_due, timeout, report)
 
     def _has_due(self) -> bool:
         """Whether a message waits in the inbox there, or was sent from here and is on its way."""
         way = ("sessions", self._name, "messages")
         known = RemoteBoss(self._host).get(*way, limit=_MOST_LISTED)["messages"]
-        sent = BossClient().get("fleet", "hosts", self._host, *way)["messages"]
         now = time.time()
         is_due = any(not one["ended"] and (one["due"] or 0.0) <= now for one in known)
-        return is_due or any(one["stage"] == "sent" for one in sent)
+        return is_due or any(one["stage"] == "sent" for one in self._on_its_way())
 
     # ── the end ──
 

@@ -8,20 +8,21 @@ from typing import Any
 
 import click
 
-from remuda.boss.attention.display import distinct, label
 from remuda.boss.client import BossClient
+from remuda.boss.navigator import labels
 from remuda.duration import show_duration
 from remuda.untrusted import one_line
 
 from .common import check_alone, format_option, json_option, print_formatted
 from .elsewhere import boss_of
-from .output import echo, print_json, print_table
+from .output import complain, echo, print_json, print_table
 from .permission_request import (
     ask_answers,
     check_refused,
     confirm_request,
     edited_input,
     find_approval,
+    list_approvals,
     must_be_seen,
     must_be_terminal,
     outcome,
@@ -163,12 +164,15 @@ _HEAD = ("ID", "WHO", "TOOL", "AGE", "STATE", "WHAT")
     default=100,
     help="List at most N.  [default: 100]",
 )
+@click.option("--local", is_flag=True, help="List only requests of this machine, not of your fleet.")
 @json_option
 @format_option("{id} {tool}")
 def approvals_command(
-    word: str | None, everything: bool, limit: int, as_json: bool, template: str | None
+    word: str | None, everything: bool, limit: int, local: bool, as_json: bool, template: str | None
 ) -> None:
     """List open permission requests, or show one: its input, a diff, who decided, and what happened then.
+
+    On a machine that has joined a fleet, those of all hosts are listed. ID is as in the list.
 
     \b
     Examples:
@@ -179,12 +183,15 @@ def approvals_command(
     check_alone(template, json=as_json)
     if template is not None and word is not None:
         raise click.UsageError("--format is for lists")
-    boss, word = boss_of(word) if word is not None else (BossClient(), None)
     if word is not None:
+        boss, word = boss_of(word)
         approval = find_approval(boss, word)
         print_json(approval) if as_json else print_request(approval, session_of(boss, approval))
         return
-    document = boss.get("approvals", state=None if everything else "open", limit=limit)
+    boss = BossClient()
+    document = list_approvals(boss, hosts=not local, state=None if everything else "open", limit=limit)
+    for host, why in document.pop("failed", {}).items():
+        complain(f"permission requests of {host} are not listed: {why}")
     if as_json:
         print_json(document)
         return
@@ -199,8 +206,10 @@ def approvals_command(
 
 
 def _names(boss: BossClient, session_ids: set[str]) -> dict[str, str]:
-    sessions = [one for one in boss.get("sessions", all=True)["sessions"] if one["id"] in session_ids]
-    return distinct({one["id"]: label(one["name"], one["repo"] or one["cwd"], one["id"]) for one in sessions})
+    hosts = any(":" in one for one in session_ids) or None
+    listed = boss.get_brief("sessions", all=True, hosts=hosts)["sessions"]
+    sessions = [{"session_id": one["id"], "session": one} for one in listed if one["id"] in session_ids]
+    return dict(zip((one["session_id"] for one in sessions), labels(sessions), strict=True))
 
 
 def _row(approval: dict[str, Any], names: dict[str, str]) -> tuple[str, ...]:

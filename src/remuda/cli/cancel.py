@@ -22,7 +22,7 @@ from remuda.keeper.cancel import DEFAULT_CANCEL_TIMEOUT, Cancelled, Fate, cancel
 from remuda.keeper.elsewhere import split_host
 
 from .common import folder_option, json_option, time_span
-from .inbox_target import InboxTarget, complete_inbox, find_what, session_of
+from .inbox_target import InboxTarget, complete_any, find_what, session_of
 from .messages_elsewhere import cancel_elsewhere
 from .output import echo, print_json, style
 from .redraw import ProgressLine
@@ -39,7 +39,7 @@ _NAMED = 5
 
 
 @click.command("cancel")
-@click.argument("what", metavar="NAME|ID", shell_complete=complete_inbox)
+@click.argument("what", metavar="NAME|ID", shell_complete=complete_any)
 @click.option("--all", "everything", is_flag=True, help="With NAME: also cancel all waiting messages.")
 @click.option(
     "--timeout",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from remuda.duration import LONGEST, parse_time, show_duration, show_moment
 from remuda.errors import InvalidOptions, RemudaError, SessionNotFound
+from remuda.keeper.elsewhere import split_host
 from remuda.names import did_you_mean, is_name
 from remuda.paths import SessionPaths, expanded, known_names, own_config_file, sessions_folder
 from remuda.patterns import pattern
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from remuda.config import Config
+    from remuda.keeper.client import KeeperClient
 
     F = TypeVar("F", bound=Callable[..., Any])
 
+_COMPLETION_TIMEOUT = 0.5
 _STATE_COLOURS = {
     "idle": "green",
     "interrupted": "green",
@@ -66,10 +69,18 @@ def complete_session(ctx: click.Context, _param: click.Parameter, incomplete: st
     from remuda.keeper.claim import live_names
 
     try:
-        names = list(live_names(find_folder(ctx.params.get("folder"))))
+        folder = ctx.params.get("folder")
+        names = [*live_names(find_folder(folder)), *([] if folder else complete_elsewhere())]
     except (RemudaError, OSError):
         return []
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def complete_elsewhere() -> list[str]:
+    """Return the kept sessions of other hosts as HOST/NAME, for completion: quickly, or none."""
+    from .elsewhere import list_elsewhere, names_elsewhere
+
+    return names_elsewhere(list_elsewhere(lambda _: None, timeout=_COMPLETION_TIMEOUT))
 
 
 def pick_session(name: str | None, folder: Path, choose: Callable[[Sequence[str]], str] | None = None) -> str:
@@ -108,6 +119,20 @@ def pick_session(name: str | None, folder: Path, choose: Callable[[Sequence[str]
         )
     names = [one for _, one in sorted(held, reverse=True)]
     return choose(names) if choose is not None and len(names) > 1 else names[0]
+
+
+def connect_to(name: str, folder: Path | None, *, read_only: bool = False) -> KeeperClient:
+    """Connect to a session by its name, the beginning of one, or HOST/NAME.
+
+    Raises `SessionNotFound`, `SessionDead`, and what prevents the way to another host.
+    """
+    from remuda.keeper.client import KeeperClient
+
+    host, name = split_host(name) if folder is None else (None, name)
+    if host is not None:
+        return KeeperClient.connect_elsewhere(host, name, read_only=read_only)
+    where = find_folder(folder)
+    return KeeperClient.connect(pick_session(name, where), where, read_only=read_only)
 
 
 def names_beginning(word: str, names: Iterable[str]) -> list[str]:

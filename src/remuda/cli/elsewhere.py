@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from remuda.errors import BossDown, RemudaError, SessionNotFound
+from remuda.errors import BossDown, InvalidOptions, RemudaError, SessionNotFound
 from remuda.keeper.elsewhere import own_host, split_host
 
 from .output import complain
@@ -56,7 +56,9 @@ def with_hosts(error: RemudaError, name: str) -> RemudaError:
 # ── lists ──
 
 
-def list_elsewhere(note: Callable[[str], None] = complain, *, ended: bool = False) -> list[Document]:
+def list_elsewhere(
+    note: Callable[[str], None] = complain, *, ended: bool = False, timeout: float = _TIMEOUT
+) -> list[Document]:
     """Return the sessions of other hosts with their items; none without a fleet.
 
     With `ended` also those that have ended, which the hosts themselves are asked for.
@@ -64,21 +66,35 @@ def list_elsewhere(note: Callable[[str], None] = complain, *, ended: bool = Fals
     if (own := own_host()) is None:
         return []
     from remuda.boss.client import BossClient
-    from remuda.duration import show_duration
 
     try:
-        document = BossClient(timeout=_TIMEOUT).get("fleet", "sessions")
+        document = BossClient(timeout=timeout).get("fleet", "sessions")
     except BossDown:
         note("other hosts are not listed: the boss is not running")
         return []
     except RemudaError as error:
         note(f"other hosts are not listed: {error}")
         return []
-    if not document["connected"]:
-        ago = show_duration(max(0.0, time.time() - document["since"]))
-        note(f"the hub cannot be reached for {ago}: {document['error'] or 'it does not answer'}")
+    _note_hub(document, note)
     sessions: list[Document] = document["sessions"]
     return [*sessions, *_list_ended(own, sessions, note)] if ended and document["connected"] else sessions
+
+
+def names_elsewhere(listed: list[Document], *, ended: bool = False) -> list[str]:
+    """Return the kept sessions among them as HOST/NAME, in order; with `ended` also those that have ended."""
+    kept = [
+        one for one in listed if one["session"].get("name") and (ended or not one["session"].get("ended"))
+    ]
+    return sorted({f"{one['host']}/{one['session']['name']}" for one in kept})
+
+
+def _note_hub(hub: Document, note: Callable[[str], None]) -> None:
+    """Say that the hub cannot be reached, if it cannot."""
+    if not hub["connected"]:
+        from remuda.duration import show_duration
+
+        ago = show_duration(max(0.0, time.time() - hub["since"]))
+        note(f"the hub cannot be reached for {ago}: {hub['error'] or 'it does not answer'}")
 
 
 def _list_ended(own: str, known: list[Document], note: Callable[[str], None]) -> list[Document]:
@@ -131,22 +147,40 @@ def session_document(one: Document) -> Document:
     return document
 
 
-def queue_items(note: Callable[[str], None] = complain, *, hidden: bool) -> list[Document]:
-    """Return the waiting items of other hosts, as those of this boss are, with `host`."""
-    items = []
-    now = time.time()
-    for one in list_elsewhere(note):
-        item = one["item"]
-        if item is None or (not hidden and _put_off(item) > now):
-            continue
-        whole = {"message": "", "detail": {}, "skip_until": None, "snooze_until": None, **item}
-        known = {name: one[name] for name in ("host", "reachable", "unreachable_since")}
-        items.append({**whole, **known, "session": one["session"]})
-    return items
+def read_queue(
+    get: Callable[..., Any],
+    note: Callable[[str], None] = complain,
+    *,
+    hidden: bool = False,
+    wait: bool = False,
+) -> Document:
+    """Return the queue of all hosts, by a method of the boss that reads. Items of others have a `host`.
+
+    `wait`: a moment for a connection to the hub that is being made.
+    """
+    document: Document
+    if own_host() is not None:
+        try:
+            document = get("queue", hidden=hidden or None, hosts=True, wait=wait or None)
+        except InvalidOptions:
+            note("other hosts are not listed: the boss is older than this command; restart it")
+        else:
+            if document["hub"] is None:
+                note(
+                    "other hosts are not listed: the boss has not joined the fleet; see 'remuda fleet status'"
+                )
+            else:
+                _note_hub(document["hub"], note)
+            return document
+    document = get("queue", hidden=hidden or None)
+    return document
 
 
-def _put_off(item: Mapping[str, Any]) -> float:
-    return max(float(item.get("skip_until") or 0.0), float(item.get("snooze_until") or 0.0))
+def item_elsewhere(host: str, item: Mapping[str, Any]) -> Document:
+    """Return an item that the boss of another host sent, as the boss here lists it."""
+    named = {name: f"{host}:{item[name]}" for name in ("id", "session_id")}
+    session = {**(item.get("session") or {}), "host": host}
+    return {**item, **named, "host": host, "session": session}
 
 
 # ── the end of a session ──

@@ -18,7 +18,7 @@ from remuda.names import did_you_mean, is_name
 from remuda.paths import SessionPaths, known_names, private_folder
 
 from . import declare
-from .common import find_folder, folder_option, names_beginning, pick_session
+from .common import complete_elsewhere, find_folder, folder_option, names_beginning, pick_session
 from .elsewhere import hint_elsewhere
 
 if TYPE_CHECKING:
@@ -91,6 +91,15 @@ def complete_inbox(ctx: click.Context, _param: click.Parameter, incomplete: str)
     except (RemudaError, OSError):
         return []
     return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
+
+
+def complete_any(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete as `complete_inbox`, also sessions of other hosts."""
+    from click.shell_completion import CompletionItem
+
+    there = [] if ctx.params.get("path") or ctx.params.get("folder") else complete_elsewhere()
+    found = [CompletionItem(name) for name in there if name.startswith(incomplete)]
+    return [*complete_inbox(ctx, param, incomplete), *found]
 
 
 def inbox_argument(function: F) -> F:

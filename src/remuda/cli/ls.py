@@ -24,7 +24,7 @@ from .common import (
     print_formatted,
     short_path,
 )
-from .elsewhere import list_elsewhere, session_document
+from .elsewhere import list_elsewhere, names_elsewhere, session_document
 from .output import complain, echo, flat, print_json, table_lines
 from .outside import list_outside, with_tokens
 
@@ -68,7 +68,7 @@ def command(
     in the background are listed while the boss runs; with --socket-dir only the sessions in that folder are.
 
     On a machine that has joined a fleet, the agents of all hosts are listed. Those of a host that cannot be
-    reached are 'unreachable', and SINCE says for how long.
+    reached are 'unreachable', and SINCE says for how long. --quiet prints them as HOST/NAME.
 
     \b
     Examples:
@@ -87,7 +87,8 @@ def command(
         names = {*living_names(where)} | (
             {one.name for one in dead_records(where, set())} if include_dead else set()
         )
-        for name in sorted(names):
+        there = [] if local or folder is not None else list_elsewhere(ended=include_dead)
+        for name in [*sorted(names), *names_elsewhere(there, ended=include_dead)]:
             echo(name)
         return
     check_alone(template, json=as_json, watch=watch)

@@ -17,8 +17,8 @@ from remuda.keeper.elsewhere import split_host
 
 from .common import check_alone, folder_option, format_option, json_option, print_formatted, time_span
 from .inbox import list_dead
-from .inbox_target import complete_inbox, find_target, find_what, first_line, inbox_folders, session_of
-from .messages_elsewhere import listed_messages, wait_elsewhere
+from .inbox_target import complete_any, find_target, find_what, first_line, inbox_folders, session_of
+from .messages_elsewhere import listed_messages, wait_elsewhere, wait_for_rest_elsewhere
 from .output import complain, echo, print_json, print_table, style
 from .receipt import (
     STAGE_COLOURS,
@@ -34,7 +34,7 @@ _GIVEN_UP = ("dead", "expired", "dropped")
 
 
 @click.command("messages")
-@click.argument("what", metavar="[NAME|ID]", required=False, shell_complete=complete_inbox)
+@click.argument("what", metavar="[NAME|ID]", required=False, shell_complete=complete_any)
 @click.option("--waiting", is_flag=True, help="List only messages that have not ended.")
 @click.option(
     "--dead", is_flag=True, help="List only dead letters, and messages that expired or were dropped."
@@ -86,8 +86,7 @@ def command(
     check_alone(template, json=as_json, wait=wait)
     host, name = split_host(what) if what and path is None and folder is None else (None, what)
     if host is not None:
-        _elsewhere(host, str(name), modes, limit, template, as_json=as_json)
-        return None
+        return _elsewhere(host, str(name), modes, timeout, limit, template, as_json=as_json)
     try:
         target = find_what(str(name), path, folder) if name is not None else None
     except MessageNotFound:
@@ -112,13 +111,18 @@ def command(
 
 
 def _elsewhere(
-    host: str, session: str, modes: list[str], limit: int, template: str | None, *, as_json: bool
-) -> None:
-    """List the messages of a session on another host."""
-    if "wait" in modes:
-        raise InvalidOptions(
-            "--wait needs the id of a message of another host", hint="'remuda send' prints it"
-        )
+    host: str,
+    session: str,
+    modes: list[str],
+    timeout: float | None,
+    limit: int,
+    template: str | None,
+    *,
+    as_json: bool,
+) -> int:
+    """List the messages of a session on another host, or wait for the last answer."""
+    if modes == ["wait"]:
+        return wait_for_rest_elsewhere(host, session, timeout, as_json=as_json, answer=True)
     documents, listed = listed_messages(host, session, limit)
     chosen = [
         (document, one)
@@ -133,6 +137,7 @@ def _elsewhere(
         echo("no messages")
     else:
         print_messages([one for _, one in chosen])
+    return 0
 
 
 def _show_list(listed: list[Listed], limit: int, template: str | None, *, as_json: bool, some: bool) -> None:

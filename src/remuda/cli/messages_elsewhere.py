@@ -95,6 +95,25 @@ def wait_elsewhere(receipt: Document, timeout: float | None, *, as_json: bool) -
     return 0
 
 
+def wait_for_rest_elsewhere(
+    host: str, name: str, timeout: float | None, *, as_json: bool, answer: bool = False
+) -> int:
+    """Wait until a session there is idle and its inbox empty; with `answer`, print its last answer then."""
+    from remuda.boss.session_elsewhere import SessionElsewhere
+
+    where = f"{host}/{name}"
+    session = SessionElsewhere(where)
+    with ProgressLine() as progress:
+        document = session.wait_for_rest(
+            timeout,
+            lambda why: progress.say(f"waiting until '{where}' is idle and its inbox empty; now {why}"),
+        )
+    if answer:
+        return wait_elsewhere(session.last_receipt(ended=True), None, as_json=as_json)
+    print_json(document) if as_json else echo(str(document["state"]))
+    return 0
+
+
 def listed_messages(host: str, session: str, limit: int) -> tuple[list[Document], list[Listed]]:
     """Return the messages of a session there, oldest first: as JSON, and as lists print them."""
     waiting = BossClient().get("fleet", "hosts", host, "sessions", session, "messages")["messages"]

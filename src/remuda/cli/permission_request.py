@@ -12,6 +12,7 @@ from remuda.boss.attention.display import label, why_hidden
 from remuda.boss.client import BossClient, RemoteBoss
 from remuda.duration import show_duration
 from remuda.errors import Aborted, InvalidOptions, NotInQueue, NotSafe
+from remuda.keeper.elsewhere import own_host
 from remuda.untrusted import as_object, one_line, parse_json, printable, show_json, text_at
 
 from .common import short_path
@@ -26,6 +27,7 @@ _DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
 def find_approval(boss: BossClient, word: str) -> Approval:
     """Find a request by its id, or the only open one of a session. Raises `NotInQueue`, `InvalidOptions`."""
+    named = f"{boss.host}/{word}" if isinstance(boss, RemoteBoss) else word
     try:
         approval: Approval = boss.get("approvals", word)
     except NotInQueue:
@@ -38,7 +40,7 @@ def find_approval(boss: BossClient, word: str) -> Approval:
         near = error.hint if error.hint and error.hint.startswith("did you mean") else None
         near = (hint_elsewhere(word) if not isinstance(boss, RemoteBoss) else "") or near
         raise NotInQueue(
-            f"no permission request and no session '{word}'",
+            f"no permission request and no session '{named}'",
             hint=near or "'remuda approvals' lists open requests",
         ) from None
     approvals = open_approvals(boss)
@@ -49,19 +51,33 @@ def find_approval(boss: BossClient, word: str) -> Approval:
         if own is not None and "ask" in own["detail"]:
             boss.get("approvals", own["detail"]["ask"])  # raises: it can be decided only in its terminal
         raise NotInQueue(
-            f"session '{word}' has no open permission request", hint="'remuda approvals' lists open requests"
+            f"session '{named}' has no open permission request", hint="'remuda approvals' lists open requests"
         )
     if len(approvals) > 1:
         numbers = ", ".join(f"{one['id']} ({one['tool']})" for one in approvals)
         raise InvalidOptions(
-            f"session '{word}' has {len(approvals)} open requests", hint=f"pass the id of one: {numbers}"
+            f"session '{named}' has {len(approvals)} open requests", hint=f"pass the id of one: {numbers}"
         )
     return approvals[0]
 
 
-def open_approvals(boss: BossClient) -> list[Approval]:
-    approvals: list[Approval] = boss.get("approvals", state="open", limit=1000)["approvals"]
+def open_approvals(boss: BossClient, *, hosts: bool = False) -> list[Approval]:
+    """Return the open requests; with `hosts` of all hosts, if this machine has joined a fleet."""
+    approvals: list[Approval] = list_approvals(boss, hosts=hosts, state="open", limit=1000)["approvals"]
     return approvals
+
+
+def list_approvals(boss: BossClient, *, hosts: bool, **query: Any) -> dict[str, Any]:
+    """Return the requests, as the boss lists them."""
+    document: dict[str, Any]
+    if hosts and own_host() is not None:
+        try:
+            document = boss.get("approvals", hosts=True, **query)
+            return document
+        except InvalidOptions:  # a boss before 0.3
+            pass
+    document = boss.get("approvals", **query)
+    return document
 
 
 def send_decision(boss: BossClient, approval: Approval, body: Mapping[str, Any], *, as_json: bool) -> None:

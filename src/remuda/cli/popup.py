@@ -113,7 +113,7 @@ def _chosen(guide: QueueNavigator) -> Item | None:
 def _rows(guide: QueueNavigator) -> list[PickerRow]:
     items = guide.queue.waiting()
     asks = any(item["reason"] in _DECIDABLE for item in items)
-    requests = {one["id"]: one for one in open_approvals(BossClient())} if asks else {}
+    requests = {one["id"]: one for one in open_approvals(BossClient(), hosts=True)} if asks else {}
     named = zip(labels(items), items, strict=True)
     return [
         _row(item, _line(guide, who, item), requests.get((item.get("detail") or {}).get("ask")))

@@ -9,13 +9,14 @@ from typing import Any
 
 import click
 
-from remuda.boss.client import BossClient
+from remuda.boss.client import RemoteBoss
 from remuda.boss.navigator import QueueNavigator, way_to
 from remuda.errors import NotInQueue, NoTmuxClient
 from remuda.tmux.panes import capture, check_pane
 
 from .common import json_option
 from .output import can_move, echo, ours, print_json, print_screen, wants_colour
+from .queue_steps import is_kept
 from .waiting import find_session, make_guide, waiting_argument
 
 _INTERVAL = 0.4
@@ -72,6 +73,8 @@ def _find(target: str | None, styled: bool, history: int) -> tuple[dict[str, Any
     if place is not None and place.pane is not None and session.get("pane") == place.pane.id:
         tmux, pane = place.tmux, place.pane.id
         return {"pane": pane}, lambda: capture(tmux, pane, history=history, styled=styled)
+    if host := session.get("host"):
+        return {"name": session["name"], "host": host}, lambda: _screen_elsewhere(host, session, styled)
     if session.get("name"):
         return {"name": session["name"]}, lambda: _screen(session["name"], styled)
     raise NoTmuxClient("its screen cannot be read from here", hint=way_to({"session": session}))
@@ -80,12 +83,12 @@ def _find(target: str | None, styled: bool, history: int) -> tuple[dict[str, Any
 def _session(guide: QueueNavigator, target: str | None) -> Mapping[str, Any]:
     """Return the named session, else the first waiting one that can be shown."""
     if target is not None:
-        session: Mapping[str, Any] = find_session(BossClient(), target)["session"]
+        session: Mapping[str, Any] = find_session(target)["session"]
         return session
     items = [item for item in guide.queue.waiting() if item["session"]]
     if not items:
         raise NotInQueue("no agent is waiting")
-    seen = (item for item in items if guide.find(item) is not None or item["session"]["name"])
+    seen = (item for item in items if guide.find(item) is not None or is_kept(item))
     first: Mapping[str, Any] = next(seen, items[0])["session"]
     return first
 
@@ -97,6 +100,12 @@ def _screen(name: str, styled: bool) -> list[str]:
 
     with KeeperClient.connect(name, find_folder(None), read_only=True) as client:
         lines: list[str] = client.request("screen", styled=styled)["lines"]
+    return lines
+
+
+def _screen_elsewhere(host: str, session: Mapping[str, Any], styled: bool) -> list[str]:
+    name = session.get("name") or str(session["id"]).removeprefix(f"{host}:")
+    lines: list[str] = RemoteBoss(host).get("sessions", name, "screen", styled=styled or None)["lines"]
     return lines
 
 

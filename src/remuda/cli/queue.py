@@ -25,7 +25,7 @@ from .common import (
     print_formatted,
     short_path,
 )
-from .elsewhere import queue_items
+from .elsewhere import read_queue
 from .output import can_move, complain, echo, json_line, print_json, table_lines
 from .waiting import make_guide
 
@@ -97,13 +97,11 @@ def command(
         return None
 
     def ask(boss: BossClient) -> Any:
-        document = _getter(boss, template, as_json)("queue", hidden=hidden or None)
-        if not local and (own := own_host()) is not None:
-            here = [{**one, "host": own} for one in document["items"]]
-            there = queue_items((lambda _: None) if watch else complain, hidden=hidden)
-            document["items"] = sorted([*here, *there], key=lambda one: float(one["since"]))
-            document["count"] += len(there)
-        return document
+        get = _getter(boss, template, as_json)
+        if local or (own := own_host()) is None:
+            return get("queue", hidden=hidden or None)
+        document = read_queue(get, (lambda _: None) if watch else complain, hidden=hidden, wait=True)
+        return {**document, "items": [{"host": own, **one} for one in document["items"]]}
 
     def lines(document: Document) -> list[str]:
         return _lines(document, hidden=hidden)
@@ -175,11 +173,6 @@ def _table(items: list[Item], now: float) -> list[str]:
 
 def _row(guide: QueueNavigator, who: str, item: Item, now: float) -> tuple[str, ...]:
     since = show_duration(max(0.0, now - item["since"]))
-    if "reachable" in item:
-        away = (
-            "" if item["reachable"] else f", unreachable for {show_duration(now - item['unreachable_since'])}"
-        )
-        return f"{item['host']}/{who}", why(item), since, f"{item['host']}{away}", what(item)
     return who, why(item) + _put_off(item, now), since, where(guide, item), what(item)
 
 
@@ -205,12 +198,16 @@ def _put_off(item: Item, now: float) -> str:
 def where(guide: QueueNavigator, item: Item) -> str:
     """Return `work:1.0`, as tmux writes it; without tmux the id of the pane, or the process."""
     session = item.get("session") or {}
+    if not session.get("reachable", True):
+        return f"unreachable for {show_duration(max(0.0, time.time() - session['unreachable_since']))}"
     try:
         target = guide.find(item)
     except TmuxError:
         target = None
     if target and target.pane:
         return target.pane.address
+    if session.get("host"):
+        return str(session["host"])
     if session.get("name"):
         return "kept"
     return str(session.get("pane") or (f"pid {session['pid']}" if session.get("pid") else "-"))

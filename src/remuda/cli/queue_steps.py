@@ -10,6 +10,7 @@ from remuda.boss.client import BossClient
 from remuda.boss.navigator import Item, Navigation, label, navigation_text, reason
 from remuda.duration import parse_moment, parse_time, show_duration, show_moment
 from remuda.errors import InvalidOptions, NotInQueue
+from remuda.keeper.elsewhere import own_host
 
 from . import declare
 from .common import configuration, find_folder, json_option, time_span
@@ -31,6 +32,9 @@ def next_command(client: str | None, elsewhere: bool, show: bool, as_json: bool)
     a new window, unless a pane shows it already. 'remuda return' goes back to where you were before.
 
     Outside tmux, attaches the first waiting session of 'remuda start' to this terminal, like 'remuda attach'.
+
+    Sessions of other machines of your fleet are attached as HOST/NAME. Passes agents there that have no
+    session of 'remuda start', and machines that cannot be reached.
 
     Exits with 3 if no agent is waiting, and with 7 if the boss is not running.
 
@@ -61,19 +65,21 @@ def is_terminal() -> bool:
 
 def is_kept(item: Item) -> bool:
     session = item.get("session") or {}
-    return bool(session.get("name")) and session.get("ended") is None
+    here = session.get("ended") is None and session.get("reachable", True)
+    return bool(session.get("name")) and here
 
 
 def attach_to(item: Item) -> int:
     """Attach a kept session to this terminal, until the user detaches."""
     from .attach import attach_here
 
-    config = configuration(strict=False)
-    return attach_here(str(item["session"]["name"]), find_folder(None, config), config)
+    config, host = configuration(strict=False), item["session"].get("host")
+    folder = find_folder(None, config) if host is None else None
+    return attach_here(str(item["session"]["name"]), folder, config, host=host)
 
 
 def _show_first(boss: BossClient, as_json: bool) -> None:
-    item = boss.get("queue", "next")["item"]
+    item = boss.get("queue", "next", hosts=own_host() is not None or None)["item"]
     if item is None:
         raise NotInQueue("no agent is waiting")
     if as_json:
@@ -160,8 +166,8 @@ def later_command(name: str, when: str | float, as_json: bool) -> None:
 
     A hidden agent keeps its place, and returns early if it waits for something new.
 
-    NAME is a name, folder, pane (%12) or id, as in 'remuda queue'. Exits with 3 if the agent is not waiting,
-    and with 7 if the boss is not running.
+    NAME is a name, folder, pane (%12) or id, as in 'remuda queue', or HOST/NAME. Exits with 3 if the agent is
+    not waiting, and with 7 if the boss is not running or its host cannot be reached.
 
     \b
     Examples:
@@ -170,9 +176,8 @@ def later_command(name: str, when: str | float, as_json: bool) -> None:
       remuda later %12 end
       remuda later work never
     """
-    boss = BossClient()
     verb, body = _later_change(when)
-    item = boss.post("queue", str(item_of(boss, name)["id"]), verb, body=body)
+    item = BossClient().post("queue", str(item_of(name)["id"]), verb, body=body)
     print_json({"item": item}) if as_json else echo(_later_text(item, when))
 
 
@@ -239,9 +244,8 @@ def snooze_command(
     until = _until(span, moment, wake=wake, now=now)
     if wake and session is None:
         raise InvalidOptions("--wake needs a SESSION", hint="'remuda queue --all' lists hidden agents")
-    boss = BossClient()
-    item = item_of(boss, session) if session else make_guide(client).shown_or_first()
-    snoozed = boss.post("queue", str(item["id"]), "snooze", body={"until": until})
+    item = item_of(session) if session else make_guide(client).shown_or_first()
+    snoozed = BossClient().post("queue", str(item["id"]), "snooze", body={"until": until})
     if as_json:
         print_json({"snoozed": snoozed})
     elif snoozed["snooze_until"] is None:
@@ -293,7 +297,7 @@ def skip_command(
       remuda skip work --cooldown 10m
     """
     guide = make_guide(client, elsewhere=elsewhere)
-    skipped = guide.skip(item_of(BossClient(), session) if session else None, cooldown)
+    skipped = guide.skip(item_of(session) if session else None, cooldown)
     went = guide.next() if go_on else None
     if as_json:
         print_json({"skipped": skipped, "next": _step_document(went) if went else None})
@@ -325,9 +329,8 @@ def dismiss_command(session: str | None, client: str | None, as_json: bool) -> N
       remuda dismiss %12
       remuda queue --json | jq -r '.items[] | select(.reason == "dead").id' | xargs -n 1 remuda dismiss
     """
-    boss = BossClient()
-    item = item_of(boss, session) if session else make_guide(client).shown()
-    dismissed = boss.post("queue", str(item["id"]), "dismiss")
+    item = item_of(session) if session else make_guide(client).shown()
+    dismissed = BossClient().post("queue", str(item["id"]), "dismiss")
     if as_json:
         print_json({"dismissed": dismissed})
     else:

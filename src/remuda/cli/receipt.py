@@ -19,12 +19,13 @@ from remuda.inbox.stop_hook import number
 from remuda.keeper.cancel import wait_for_rest
 from remuda.keeper.claim import read_holder
 from remuda.keeper.client import KeeperClient, check_delivers, dead_hint
+from remuda.keeper.elsewhere import split_host
 from remuda.keeper.record import SessionRecord
 from remuda.paths import SessionPaths
 
 from .common import folder_option, json_option, time_span
-from .inbox_target import InboxTarget, complete_inbox, find_what, inbox_folders, session_of
-from .messages_elsewhere import wait_elsewhere
+from .inbox_target import InboxTarget, complete_any, find_what, inbox_folders, session_of
+from .messages_elsewhere import wait_elsewhere, wait_for_rest_elsewhere
 from .output import complain, echo, flat, print_answer, print_json, style
 from .redraw import ProgressLine
 
@@ -55,7 +56,7 @@ _IDS = ("session_id", "transcript_path", "transcript_bytes", "prompt_id")
 
 
 @click.command("receipt")
-@click.argument("what", metavar="[ID|NAME]", required=False, shell_complete=complete_inbox)
+@click.argument("what", metavar="[ID|NAME]", required=False, shell_complete=complete_any)
 @click.option(
     "--inbox", "path", type=click.Path(path_type=Path), help="Search this inbox, not those of sessions."
 )
@@ -65,7 +66,7 @@ def command(what: str | None, path: Path | None, folder: Path | None, as_json: b
     """Show the receipt of a message: every step it took, and the answer.
 
     ID is the id of a message, or the beginning of it. With the NAME of a session, show its last message; with
-    neither, the last of all.
+    neither, the last of all. HOST/NAME is a session on another machine of your fleet.
 
     The steps are accepted (on disk), written (typed, or passed as argument), submitted (the agent confirmed
     it), recorded (in the transcript), ended, acked. A failed attempt is nacked; then the message is tried
@@ -85,7 +86,12 @@ def command(what: str | None, path: Path | None, folder: Path | None, as_json: b
 
 
 def find_any_message(what: str | None, path: Path | None, folder: Path | None) -> Trace | dict[str, Any]:
-    """Return a message here, or the receipt of one that was sent to another host."""
+    """Return a message here, or the receipt of one of another host."""
+    host, what = split_host(what) if what and path is None and folder is None else (None, what)
+    if host is not None:
+        from remuda.boss.session_elsewhere import SessionElsewhere
+
+        return SessionElsewhere(f"{host}/{what}").last_receipt()
     try:
         return find_message(what, path, folder)
     except MessageNotFound:
@@ -240,7 +246,7 @@ def wait_for_end(message: str, folders: list[Path], timeout: float | None, *, as
 
 
 @click.command("wait")
-@click.argument("what", metavar="NAME|ID", shell_complete=complete_inbox)
+@click.argument("what", metavar="NAME|ID", shell_complete=complete_any)
 @click.option("--timeout", type=time_span, metavar="TIME", help="Stop waiting after TIME (90, 45m, 2h30m).")
 @click.option("--inbox", "path", type=click.Path(path_type=Path), help="Search this inbox for the message.")
 @folder_option
@@ -251,12 +257,16 @@ def wait_command(
     """Wait until a message has ended, and print the answer; or until a session is idle and its inbox empty.
 
     The beginning of a NAME or an ID is enough. If the message has ended already, wait returns at once.
+    HOST/NAME is a session on another machine of your fleet.
 
     \b
     Examples:
       remuda wait work --timeout 10m
       remuda wait m19a8c27f3b1-0d4be1f6a2
     """
+    host, what = split_host(what) if path is None and folder is None else (None, what)
+    if host is not None:
+        return wait_for_rest_elsewhere(host, what, timeout, as_json=as_json)
     try:
         target = find_what(what, path, folder)
     except MessageNotFound:

@@ -11,6 +11,7 @@ import click
 from remuda.config import Config, load_own_config
 from remuda.errors import InvalidOptions, RemudaError, SessionNotFound
 from remuda.keeper.claim import already_running, read_holder
+from remuda.keeper.elsewhere import split_host
 from remuda.keeper.hidden import living_names
 from remuda.keeper.record import SessionRecord
 from remuda.keeper.resume import Restarter, Resumed, ResumeOutcome, TriesFile, bring_back, unwanted_ended
@@ -34,7 +35,7 @@ def command(names: tuple[str, ...], everyone: bool, folder: Path | None, as_json
     decided by the transcript: what the agent got is not sent again. The boss does the same when it starts.
 
     A session that ends again and again is left alone after five tries, and is in the queue. With its NAME it
-    is tried again.
+    is tried again. HOST/NAME is a session on another machine of your fleet.
 
     \b
     Examples:
@@ -55,8 +56,7 @@ def command(names: tuple[str, ...], everyone: bool, folder: Path | None, as_json
     for name in names:
         document: dict[str, Any] = {"name": name}
         try:
-            document["name"] = picked = pick_session(name, where)
-            _resume_one(SessionPaths.of(picked, where), config)
+            document["name"] = picked = _resume(name, folder, config)
             document |= {"outcome": ResumeOutcome.RESUMED, "error": None}
             if not as_json:
                 echo(f"resumed {picked}; attach with: remuda attach {picked}")
@@ -69,6 +69,20 @@ def command(names: tuple[str, ...], everyone: bool, folder: Path | None, as_json
     if as_json:
         print_json({"sessions": documents})
     return code
+
+
+def _resume(name: str, folder: Path | None, config: Config) -> str:
+    """Bring back one session; returns its complete name."""
+    host, name = split_host(name) if folder is None else (None, name)
+    if host is not None:
+        from remuda.boss.elsewhere import resume
+
+        resume(host, name)
+        return f"{host}/{name}"
+    where = find_folder(folder)
+    picked = pick_session(name, where)
+    _resume_one(SessionPaths.of(picked, where), config)
+    return picked
 
 
 def _resume_one(paths: SessionPaths, config: Config) -> None:

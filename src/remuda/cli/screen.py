@@ -12,13 +12,14 @@ import click
 
 from remuda.errors import InvalidOptions, RemudaError, SessionDead
 from remuda.keeper.client import KeeperClient
+from remuda.keeper.elsewhere import split_host
 from remuda.keeper.history_reader import last_screen
 from remuda.keeper.size import check_size
 from remuda.paths import SessionPaths
 from remuda.terminal.screen import Screen
 from remuda.wire.connection import ClientConnection
 
-from .common import find_folder, folder_option, json_option, pick_session, session_argument
+from .common import connect_to, find_folder, folder_option, json_option, pick_session, session_argument
 from .output import complain, echo, print_json, print_screen, wants_colour
 
 
@@ -32,7 +33,7 @@ from .output import complain, echo, print_json, print_screen, wants_colour
 def command(name: str, styled: bool | None, folder: Path | None, as_json: bool) -> None:
     """Print the screen of a session, without attaching. For an ended session, print its last screen.
 
-    The beginning of a NAME is enough.
+    The beginning of a NAME is enough. HOST/NAME is a session on another machine of your fleet.
 
     \b
     Examples:
@@ -41,17 +42,24 @@ def command(name: str, styled: bool | None, folder: Path | None, as_json: bool) 
       remuda screen work --json | jq .cursor
     """
     coloured = wants_colour(sys.stdout) if styled is None else styled
-    where = find_folder(folder)
-    document = _screen_document(
-        SessionPaths.of(pick_session(name, where), where), styled=coloured and not as_json
-    )
+    document = _screen_document(name, folder, styled=coloured and not as_json)
     if as_json:
         print_json(document)
         return
     print_screen(document["lines"], coloured=coloured)
 
 
-def _screen_document(paths: SessionPaths, *, styled: bool) -> dict[str, Any]:
+def _screen_document(name: str, folder: Path | None, *, styled: bool) -> dict[str, Any]:
+    host, name = split_host(name) if folder is None else (None, name)
+    if host is not None:
+        from remuda.boss.client import RemoteBoss
+
+        found: dict[str, Any] = RemoteBoss(host).get("sessions", name, "screen", styled=styled or None)
+        if not found.get("alive", True):
+            complain(f"session '{host}/{name}' has ended; below is its last screen")
+        return found
+    where = find_folder(folder)
+    paths = SessionPaths.of(pick_session(name, where), where)
     try:
         with KeeperClient.connect(paths.name, paths.folder, read_only=True) as client:
             return client.request("screen", styled=styled)
@@ -110,7 +118,7 @@ def resize_command(name: str, size: str, folder: Path | None) -> None:
     """Change the terminal size of a session.
 
     With the size policy 'latest', the size lasts until someone types in a terminal of another size. The
-    beginning of a NAME is enough.
+    beginning of a NAME is enough. HOST/NAME is a session on another machine of your fleet.
 
     \b
     Example:
@@ -119,11 +127,9 @@ def resize_command(name: str, size: str, folder: Path | None) -> None:
     match = re.fullmatch(r"(\d+)[xX](\d+)", size)
     if match is None:
         raise InvalidOptions(f"{size!r} is not a size", hint="write COLSxROWS, for example 120x40")
-    where = find_folder(folder)
-    name = pick_session(name, where)
-    with KeeperClient.connect(name, where) as client:
+    with connect_to(name, folder) as client:
         cols, rows = _resized(client, *check_size(int(match[1]), int(match[2])))
-    echo(f"{name} is {cols}x{rows}")
+    echo(f"{client.name} is {cols}x{rows}")
 
 
 def _resized(client: KeeperClient, cols: int, rows: int) -> tuple[int, int]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from remuda.errors import InvalidOptions, MessageDead, WaitTimeout
+from remuda.errors import InvalidOptions, MessageDead, NotInQueue, WaitTimeout
 from remuda.inbox.journal import Accepted
 from remuda.keeper.elsewhere import split_host
 
 from . import declare
 from .common import folder_option, json_option, time_span
-from .inbox_target import InboxTarget, check_sendable, complete_inbox, find_target
+from .elsewhere import hint_elsewhere
+from .inbox_target import InboxTarget, check_sendable, complete_any, find_target
 from .message_options import dedup_option, max_bytes_option, message_options, read_prompt, schedule_options
 from .output import after_success, complain, echo, print_answer, print_json
 from .outside import OutsideAgent, find_by_name
@@ -21,7 +22,7 @@ _FLAGS = {"sender": "from", "max_attempts": "max-attempts"}
 
 
 @declare.command("send")
-@declare.argument("name", shell_complete=complete_inbox)
+@declare.argument("name", shell_complete=complete_any)
 @declare.argument("text", required=False, metavar="[TEXT|-]")
 @declare.option("--wait", is_flag=True, help="Wait until the turn has ended, and print the answer.")
 @declare.option("--timeout", type=time_span, metavar="TIME", help="With --wait: stop waiting after TIME.")
@@ -175,9 +176,12 @@ def reply_command(
     body |= {"wait": longest} if wait else {}
     from remuda.boss.client import BossClient
 
-    result = BossClient().post(
-        "sessions", session, "reply", body=body, timeout=_TYPING_TIMEOUT + (longest if wait else 0)
-    )
+    try:
+        result = BossClient().post(
+            "sessions", session, "reply", body=body, timeout=_TYPING_TIMEOUT + (longest if wait else 0)
+        )
+    except NotInQueue as error:
+        raise NotInQueue(error.message, hint=hint_elsewhere(session) or error.hint) from None
     if result["via"] == "inbox":
         with after_success(f"{result['id']} was accepted"):
             return _follow_inbox(result, timeout, wait=wait, as_json=as_json)

@@ -12,9 +12,8 @@ import click
 from remuda.agents.state import State
 from remuda.errors import SessionDead, SpawnFailed, WaitTimeout
 from remuda.keeper.client import KeeperClient
-from remuda.keeper.elsewhere import split_host
 
-from .common import find_folder, folder_option, json_option, pick_session, session_argument
+from .common import connect_to, folder_option, json_option, session_argument
 from .output import echo, print_json
 from .redraw import ProgressLine
 
@@ -42,14 +41,14 @@ def command(name: str, folder: Path | None, as_json: bool) -> None:
       remuda sleep work
       remuda wake work
     """
-    with _connect(name, folder) as client:
+    with connect_to(name, folder) as client:
         client.request("watch")
         client.request("sleep")
         with ProgressLine(after=1.0) as progress:
             progress.say(f"waiting until the agent of '{client.name}' has ended")
             _until_phase(client, ("asleep", "waking", "awake"), _MARGIN + 60.0)
         document = client.describe()
-    _print(document, f"{document['name']} is {document['state']}", as_json=as_json)
+    _print(document, f"{client.name} is {document['state']}", as_json=as_json)
 
 
 @click.command("wake")
@@ -65,7 +64,7 @@ def wake_command(name: str, folder: Path | None, as_json: bool) -> None:
     Example:
       remuda wake work
     """
-    with _connect(name, folder) as client:
+    with connect_to(name, folder) as client:
         before = client.request("watch")
         document = before
         if before["state"] == State.ASLEEP:
@@ -74,15 +73,7 @@ def wake_command(name: str, folder: Path | None, as_json: bool) -> None:
             with ProgressLine(after=1.0) as progress:
                 progress.say(f"waking '{client.name}'")
                 document = _until_awake(client, tries)
-    _print(document, f"{document['name']} is {document['state']}", as_json=as_json)
-
-
-def _connect(name: str, folder: Path | None) -> KeeperClient:
-    host, name = split_host(name) if folder is None else (None, name)
-    if host is not None:
-        return KeeperClient.connect_elsewhere(host, name)
-    where = find_folder(folder)
-    return KeeperClient.connect(pick_session(name, where), where)
+    _print(document, f"{client.name} is {document['state']}", as_json=as_json)
 
 
 def _print(document: dict[str, Any], text: str, *, as_json: bool) -> None:

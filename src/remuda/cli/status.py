@@ -12,10 +12,9 @@ from . import declare
 from .common import (
     coloured_state,
     complete_session,
-    find_folder,
+    connect_to,
     folder_option,
     json_option,
-    pick_session,
     short_path,
 )
 from .output import echo, flat, print_fields, print_json
@@ -34,6 +33,7 @@ def command(name: str | None, explain: bool, folder: Path | None, as_json: bool)
     """Show the state of a session, since when, and which evidence says so. Without a NAME, show the boss.
 
     The beginning of a NAME is enough. 'remuda show' also shows messages and the screen, and ended sessions.
+    HOST/NAME is a session on another machine of your fleet.
 
     \b
     Examples:
@@ -47,16 +47,15 @@ def command(name: str | None, explain: bool, folder: Path | None, as_json: bool)
 
         show_boss(as_json)
         return
-    from remuda.keeper.client import KeeperClient
-
-    where = find_folder(folder)
-    with KeeperClient.connect(pick_session(name, where), where) as client:
+    with connect_to(name, folder, read_only=True) as client:
         document = client.describe(explain=explain)
         other = client.other_version
+    if client.tunnel is not None:
+        document["host"] = client.name.partition("/")[0]
     if as_json:
         print_json(document)
         return
-    print_fields(status_fields(document, other_version=other))
+    print_fields(status_fields({**document, "name": client.name}, other_version=other))
     if explain and (votes := document.get("votes")):
         explain_votes(votes)
 

@@ -213,8 +213,9 @@ class FleetMember:
         refusals = self._hub.refusals if self._hub is not None else []
         return {"rights": f"the hub refused something: {refusals[-1]}"} if refusals else {}
 
-    async def sessions(self, *, wait: bool = True) -> dict[str, Any]:
-        if wait and not self._remote.is_loaded.is_set():
+    async def sessions(self, *, wait: bool = True, only_waiting: bool = False) -> dict[str, Any]:
+        is_new = time.time() - self._since < _READY_TIMEOUT  # a hub that is down does not make lists slow
+        if wait and is_new and not self._remote.is_loaded.is_set():
             with contextlib.suppress(RemudaError):
                 await self._connected()
         lost = self._hub is None
@@ -223,7 +224,7 @@ class FleetMember:
             "connected": not lost,
             "since": self._since,
             "error": str(self._error) if lost and self._error is not None else None,
-            "sessions": self._remote.sessions(without=self._membership.name),
+            "sessions": self._remote.sessions(without=self._membership.name, only_waiting=only_waiting),
         }
 
     def is_other(self, host: str) -> bool:

@@ -40,13 +40,9 @@ def read_snapshot(boss: BossClient, *, local: bool = False) -> BossSnapshot:
     hosts = None if local else True
     items = boss.get_brief("queue", hosts=hosts)["items"]
     sessions = boss.get_brief("sessions", hosts=hosts)["sessions"]
-    approvals = boss.get_brief("approvals", state="open", limit=1000)["approvals"] if items else []
-    found = {str(one["id"]): one for one in approvals}
-    for item in items:
-        if item.get("host") and (ask := (item.get("detail") or {}).get("ask")):
-            with contextlib.suppress(RemudaError):  # decided in between, or its host cannot be reached
-                found[str(ask)] = boss.get("approvals", str(ask))
-    return BossSnapshot(items, sessions, found, time.time())
+    query: dict[str, Any] = {"state": "open", "limit": 1000, "hosts": hosts}
+    approvals = boss.get_brief("approvals", **query)["approvals"] if items else []
+    return BossSnapshot(items, sessions, {str(one["id"]): one for one in approvals}, time.time())
 
 
 class BossFeed:

@@ -6,19 +6,26 @@ the same form. So a client uses the same paths for all hosts.
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlencode
 
 from remuda.boss.ports import BossParts
+from remuda.errors import RemudaError
 
 from .route import ApiRequest, ApiResponse, Route
 
 Document = dict[str, Any]
 
+HUB = ("connected", "since", "error")
 _WORD = re.compile(r"([a-z0-9][a-z0-9-]{0,31}):(.+)", re.DOTALL)
 _TIMEOUT = 60.0
+_LIST_TIMEOUT = 5.0
+_LOOKS, _LOOK_INTERVAL = 50, 0.02
+_QUEUE_CHANGE = re.compile(r"/v1/queue/([^/]+)/")
+_PUT_OFF = ("skip_until", "skipped_at", "snooze_until")
 _PLACE = re.compile(r"\{(\w+)\}")
 
 
@@ -47,8 +54,61 @@ async def forward(boss: BossParts, route: Route, request: ApiRequest) -> ApiResp
     path = _PLACE.sub(lambda one: quote(meant[one[1]], safe=""), route.path)
     if request.query_string:
         path += f"?{request.query_string}"
-    answer = await boss.fleet.request(host, route.method, path, request.body, _TIMEOUT)
-    return ApiResponse(_named(host, answer))
+    return ApiResponse(await ask(boss, host, route.method, path, request.body))
+
+
+async def ask(
+    boss: BossParts,
+    host: str,
+    method: str,
+    path: str,
+    body: Mapping[str, Any] | None,
+    timeout: float = _TIMEOUT,  # noqa: ASYNC109
+) -> Any:
+    """Ask the boss of another host; ids in its answer have the form that they have here.
+
+    Returns when the queue here has a change of its queue: a user who put an item off asks for the next one.
+    """
+    assert boss.fleet is not None
+    changed = _QUEUE_CHANGE.match(path) if method == "POST" else None
+    item_id = f"{host}:{unquote(changed[1])}" if changed else ""
+    before = await _put_off(boss, item_id) if changed else None
+    answer = _named(host, await boss.fleet.request(host, method, path, body, timeout))
+    for _ in range(_LOOKS if changed else 0):
+        if await _put_off(boss, item_id) != before:
+            break
+        await asyncio.sleep(_LOOK_INTERVAL)
+    return answer
+
+
+async def _put_off(boss: BossParts, item_id: str) -> list[Any] | None:
+    """Return what the list here says of an item that was put off; None if it is not there."""
+    listed, _ = await others(boss)
+    found = (item for _, item in listed if item is not None and item["id"] == item_id)
+    return next(([item[name] for name in _PUT_OFF] for item in found), None)
+
+
+async def approvals(
+    boss: BossParts, query: Mapping[str, Any], *, only_open: bool
+) -> tuple[list[Document], dict[str, str]]:
+    """Return the permission requests of other hosts, and why some hosts did not send theirs."""
+    listed, _ = await others(boss, only_waiting=only_open)
+    hosts = {str(session["host"]) for session, _ in listed if session["reachable"]}
+    path = "/v1/approvals?" + urlencode(query)
+
+    async def look(host: str) -> list[Document] | str:
+        try:
+            found: list[Document] = (await ask(boss, host, "GET", path, None, _LIST_TIMEOUT))["approvals"]
+        except RemudaError as error:
+            return str(error)
+        return found
+
+    names = sorted(hosts)
+    answers = dict(zip(names, await asyncio.gather(*map(look, names)), strict=True))
+    found = [one for answer in answers.values() if not isinstance(answer, str) for one in answer]
+    away = {str(session["host"]) for session, item in listed if item and item["detail"].get("ask")} - hosts
+    failed = {host: answer for host, answer in answers.items() if isinstance(answer, str)}
+    return found, failed | dict.fromkeys(sorted(away), "it cannot be reached")
 
 
 def _named(host: str, value: Any) -> Any:
@@ -71,16 +131,31 @@ def _named(host: str, value: Any) -> Any:
 # ── lists ──
 
 
-async def others(boss: BossParts) -> list[tuple[Document, Document | None]]:
-    """Return all sessions of other hosts with their items, as the lists of this boss have its own."""
+Listed = list[tuple[Document, Document | None]]
+"""Sessions of other hosts with their items, as the lists of this boss have its own."""
+
+
+async def others(
+    boss: BossParts, *, only_waiting: bool = True, wait: bool = False
+) -> tuple[Listed, Document | None]:
+    """Return those of other hosts, and the connection to the hub; None without a fleet.
+
+    `wait`: a moment for the connection to the hub.
+    """
     if boss.fleet is None:
-        return []
-    return [shown(one) for one in (await boss.fleet.sessions(wait=False))["sessions"]]
+        return [], None
+    found = await boss.fleet.sessions(wait=wait, only_waiting=only_waiting)
+    return [shown(one) for one in found["sessions"]], {name: found[name] for name in HUB}
 
 
-def items(listed: Iterable[tuple[Document, Document | None]], now: float, *, hidden: bool) -> list[Document]:
+def items(listed: Listed, now: float, *, hidden: bool) -> list[Document]:
     found = [item for _, item in listed if item is not None]
     return [one for one in found if hidden or max(one["skip_until"] or 0, one["snooze_until"] or 0) <= now]
+
+
+def place(item: Mapping[str, Any]) -> tuple[float, str]:
+    """Return the sort key of the queue, as `Item.place`."""
+    return max(item["since"], item["skipped_at"] or 0.0), item["id"]
 
 
 _SESSION: Document = {

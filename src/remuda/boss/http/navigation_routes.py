@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import quote
 
 from remuda.boss.navigator import Item, QueueNavigator, label, navigation_text
 from remuda.boss.ports import BossParts
@@ -15,7 +16,8 @@ from remuda.tmux.bindings import segment
 from remuda.tmux.command import Tmux, literal
 from remuda.untrusted import one_line
 
-from .queue_routes import item_document
+from . import elsewhere
+from .queue_routes import item_document, waiting
 from .route import ApiRequest, ApiResponse, Route
 from .schema import NUMBER, TEXT, nullable, record
 
@@ -31,13 +33,18 @@ class _ServiceQueue:
 
     def waiting(self) -> list[Item]:
         async def look() -> list[Item]:
-            await self._boss.service.settled()
-            return [item_document(self._boss, item) for item in self._boss.service.queue()]
+            return [*await waiting(self._boss)]
 
         return asyncio.run_coroutine_threadsafe(look(), self._loop).result()
 
     def skip(self, item_id: str, cooldown: float | None) -> Item:
         async def skip() -> Item:
+            if (there := elsewhere.split(self._boss, item_id)) is not None:
+                host, item = there
+                body = {} if cooldown is None else {"cooldown": cooldown}
+                path = f"/v1/queue/{quote(item, safe='')}/skip"
+                skipped: Item = await elsewhere.ask(self._boss, host, "POST", path, body)
+                return skipped
             return item_document(self._boss, await self._boss.service.skip(item_id, cooldown or 30.0))
 
         return asyncio.run_coroutine_threadsafe(skip(), self._loop).result()
@@ -97,9 +104,12 @@ _ACTIONS: dict[str, Callable[[QueueNavigator], str]] = {"next": _next, "skip": _
 
 
 async def get_segment(boss: BossParts, _request: ApiRequest) -> ApiResponse:
-    shown = boss.service.queue()
-    age = boss.service.clock() - shown[0].since if shown else None
-    document: dict[str, Any] = {"waiting": len(shown), "age": age, "text": segment(len(shown), age)}
+    shown, now = boss.service.queue(), boss.service.clock()
+    listed, _ = await elsewhere.others(boss)
+    there = elsewhere.items(listed, now, hidden=False)
+    first = min((*(one.place for one in shown[:1]), *map(elsewhere.place, there)), default=None)
+    count, age = len(shown) + len(there), None if first is None else now - first[0]
+    document: dict[str, Any] = {"waiting": count, "age": age, "text": segment(count, age)}
     return ApiResponse(document)
 
 

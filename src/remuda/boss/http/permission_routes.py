@@ -12,6 +12,7 @@ from remuda.errors import NotInQueue, NotSafe
 from remuda.inbox.stop_hook import MOST_ATTEMPTS, MOST_URGENT
 from remuda.untrusted import one_line
 
+from . import elsewhere
 from .brief import MOST
 from .events import HOOK_FIELDS, asked_of, take_hook
 from .page import request_page
@@ -43,6 +44,11 @@ _BY: Schema = {
 }
 DEFAULT_WAIT = 3600.0
 _SECONDS: Schema = {"type": "number", "minimum": 0, "maximum": LONGEST}
+_FAILED: Schema = {
+    "type": "object",
+    "additionalProperties": TEXT,
+    "description": "with hosts=true: the hosts that did not answer, and why",
+}
 _STATES = ["answered", "ended", "open", "closing"]
 _MESSAGE_LENGTH = 1 << 18
 _LINK_LENGTH = 10_000
@@ -86,8 +92,14 @@ async def get_approvals(boss: BossParts, request: ApiRequest) -> ApiResponse:
         state=request.query.get("state"),
         before=request.query.get("before"),
     )
-    most = request.query.get("cut")
-    return ApiResponse({"approvals": [approval_document(one, most) for one in approvals]})
+    query = request.query
+    documents = [approval_document(one, query.get("cut")) for one in approvals]
+    if not query.get("hosts"):
+        return ApiResponse({"approvals": documents})
+    given = {name: value for name, value in query.items() if name != "hosts"}
+    there, failed = await elsewhere.approvals(boss, given, only_open=query.get("state") == ApprovalState.OPEN)
+    documents = sorted([*documents, *there], key=lambda one: float(one["asked_at"]), reverse=True)
+    return ApiResponse({"approvals": documents[: int(query.get("limit", 100))], "failed": failed})
 
 
 async def get_approval(boss: BossParts, request: ApiRequest) -> ApiResponse:
@@ -190,8 +202,14 @@ ROUTES = (
         "/v1/approvals",
         get_approvals,
         "All permission requests, newest first.",
-        query={"state": one_of(ApprovalState), "limit": LIMIT, "before": TIME, "cut": MOST},
-        answer=record({"approvals": several(_APPROVAL)}),
+        query={
+            "state": one_of(ApprovalState),
+            "limit": LIMIT,
+            "before": TIME,
+            "hosts": BOOLEAN,
+            "cut": MOST,
+        },
+        answer=record({"approvals": several(_APPROVAL)}, {"failed": _FAILED}),
         errors=(400,),
     ),
     Route(

@@ -32,6 +32,7 @@ _LONG_OF_ITEM = ("message", "detail")
 _LONG_OF_APPROVAL = ("tool", "input", "suggestions", "detail", "answer", "proof")
 _LONG_OF_SESSION = ("title", "cwd", "repo", "last_message")
 _ITEM = ref("Item")
+_HUB = record({"connected": BOOLEAN, "since": TIME, "error": nullable(TEXT)})
 _QUEUE = record(
     {
         "items": several(_ITEM),
@@ -39,7 +40,8 @@ _QUEUE = record(
         "hidden": {"type": "integer"},
         "limits": several(LIMITED),
         "last_event_id": TEXT,
-    }
+    },
+    {"hub": nullable(_HUB)},
 )
 _SECONDS = {"type": "number", "minimum": 0, "maximum": _MOST}
 
@@ -108,8 +110,17 @@ async def _each(make: Callable[[_Value], dict[str, Any]], values: Sequence[_Valu
     return documents
 
 
+async def _others(
+    boss: BossParts, request: ApiRequest, *, only_waiting: bool = True
+) -> tuple[elsewhere.Listed, dict[str, Any] | None]:
+    """Return sessions and items of other hosts, if the request wants them."""
+    if not request.query.get("hosts"):
+        return [], None
+    return await elsewhere.others(boss, only_waiting=only_waiting, wait=bool(request.query.get("wait")))
+
+
 async def get_sessions(boss: BossParts, request: ApiRequest) -> ApiResponse:
-    listed = await elsewhere.others(boss) if request.query.get("hosts") else []
+    listed, _ = await _others(boss, request, only_waiting=False)
     await boss.service.settled()
     # Together: what changes while the documents are made comes again after this id.
     sessions, last_id = boss.service.sessions(), boss.service.feed.last_id
@@ -161,30 +172,47 @@ async def explain(
 
 async def get_queue(boss: BossParts, request: ApiRequest) -> ApiResponse:
     limited = await limits_and_held(accounts_folder(), sessions_folder(), boss.service.clock())
-    listed = await elsewhere.others(boss) if request.query.get("hosts") else []
+    query = request.query
+    listed, hub = await _others(boss, request)
     await boss.service.settled()
     shown, everything = boss.service.queue(), boss.service.queue(hidden=True)
     last_id = boss.service.feed.last_id  # together with the lists, as in `get_sessions`
-    items = everything if request.query.get("hidden") else shown
-    now, hides = boss.service.clock(), not request.query.get("hidden")
-    there, put_off = (elsewhere.items(listed, now, hidden=hidden) for hidden in (not hides, True))
-    visible = elsewhere.items(listed, now, hidden=False)
-    documents = await _each(lambda one: item_document(boss, one, request.query.get("cut")), items)
+    now = boss.service.clock()
+    visible, put_off = (elsewhere.items(listed, now, hidden=hidden) for hidden in (False, True))
+    items, there = (everything, put_off) if query.get("hidden") else (shown, visible)
+    documents = await _each(lambda one: item_document(boss, one, query.get("cut")), items)
     return ApiResponse(
         {
-            "items": [*documents, *there],
+            "items": in_order(documents, there),
             "count": len(shown) + len(visible),
             "hidden": len(everything) - len(shown) + len(put_off) - len(visible),
             "limits": limited,
             "last_event_id": last_id,
+            **({"hub": hub} if query.get("hosts") else {}),
         }
     )
 
 
-async def get_next(boss: BossParts, _request: ApiRequest) -> ApiResponse:
+def in_order(here: list[dict[str, Any]], there: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the items of all hosts in the order of the queue."""
+    return sorted([*here, *there], key=elsewhere.place) if there else here
+
+
+async def waiting(boss: BossParts) -> list[dict[str, Any]]:
+    """Return what waits on all hosts that are known, in order."""
+    listed, _ = await elsewhere.others(boss)
+    await boss.service.settled()
+    here = [item_document(boss, item) for item in boss.service.queue()]
+    return in_order(here, elsewhere.items(listed, boss.service.clock(), hidden=False))
+
+
+async def get_next(boss: BossParts, request: ApiRequest) -> ApiResponse:
+    listed, _ = await _others(boss, request)
     await boss.service.settled()
     first = next(iter(boss.service.queue()), None)
-    return ApiResponse({"item": item_document(boss, first) if first else None})
+    here = [item_document(boss, first)] if first else []
+    found = in_order(here, elsewhere.items(listed, boss.service.clock(), hidden=False))
+    return ApiResponse({"item": found[0] if found else None})
 
 
 async def get_history(boss: BossParts, request: ApiRequest) -> ApiResponse:
@@ -242,7 +270,7 @@ ROUTES = (
         "/v1/queue",
         get_queue,
         "The queue: agents that are waiting, in order; with hidden=true also hidden items.",
-        query={"hidden": BOOLEAN, "hosts": BOOLEAN, "cut": MOST},
+        query={"hidden": BOOLEAN, "hosts": BOOLEAN, "wait": BOOLEAN, "cut": MOST},
         answer=_QUEUE,
         errors=(400,),
     ),
@@ -251,7 +279,9 @@ ROUTES = (
         "/v1/queue/next",
         get_next,
         "The first item of the queue.",
+        query={"hosts": BOOLEAN},
         answer=record({"item": nullable(_ITEM)}),
+        errors=(400,),
     ),
     Route(
         "GET",

@@ -4,7 +4,7 @@ import { get, path } from './api.js';
 import { useKeys } from './keys.js';
 import { summary } from './request.js';
 import { go, href } from './route.js';
-import { approvals, byAgent, isLive, label, listeners, refresh, sessions } from './store.js';
+import { approvals, byAgent, hasHosts, isLive, label, listeners, onlyHere, refresh, sessions } from './store.js';
 import { More, Name, STEP, gist, oneLine, plural, tokens, visible } from './text.js';
 import { Since, clock, slow, span } from './time.js';
 import { GROUP_WORDS, State, groupOf } from './words.js';
@@ -14,7 +14,6 @@ const SHORTEST = 120;
 const grouping = signal(localStorage.getItem('grouping') ?? 'folder');
 const filter = signal('');
 const withEnded = signal(false);
-const onlyHere = signal(false);
 const strips = signal({ from: 0, to: 0, sessions: new Map() });
 const opened = signal('');
 const marked = signal('');
@@ -115,6 +114,12 @@ const shown = computed(() => {
 
 const inputOf = (one) => (one ? [one.input, one.cache_read, one.cache_write].reduce((sum, count) => (count == null ? sum : (sum ?? 0) + count), null) : null);
 
+/** Limits agents and queue to this machine; nothing without a fleet. */
+export function OnlyHere() {
+  if (!hasHosts.value) return null;
+  return html`<label class="check"><input type="checkbox" checked=${onlyHere.value} onChange=${(event) => { onlyHere.value = event.target.checked; }} /> only this machine</label>`;
+}
+
 export function AgentsView() {
   useEffect(watchStrips, []);
   const flat = shown.value.flatMap(([, list]) => list);
@@ -138,7 +143,6 @@ export function AgentsView() {
   const drawn = shown.value.map(([key, list]) => { const part = list.slice(0, room); room -= part.length; return [key, part, list.length]; }).filter(([, part]) => part.length);
   const rest = flat.slice(most.value);
   const waits = rest.filter((one) => byAgent.value.has(one.id)).length;
-  const hasHosts = [...sessions.value.values()].some((one) => one.host);
   const ended = [...sessions.value.values()].filter((one) => one.ended != null && !one.replaced_by && one.ended > clock() - 86400).length;
   return html`<div class="agents">
     <div class="tools"><h1 class="title">${plural(flat.filter((one) => one.ended == null).length, 'agent')}</h1>
@@ -146,7 +150,7 @@ export function AgentsView() {
       <label>Group by <select value=${grouping.value} onChange=${(event) => { grouping.value = event.target.value; localStorage.setItem('grouping', event.target.value); }}>
         <option value="folder">folder</option><option value="host">host</option></select></label>
       <label class="check"><input type="checkbox" checked=${withEnded.value} onChange=${(event) => { withEnded.value = event.target.checked; }} /> ended today (${ended})</label>
-      ${hasHosts && html`<label class="check"><input type="checkbox" checked=${onlyHere.value} onChange=${(event) => { onlyHere.value = event.target.checked; }} /> only this machine</label>`}</div>
+      <${OnlyHere} /></div>
     ${flat.length === 0 && html`<div class="empty"><p class="big">${filter.value || onlyHere.value ? 'No agent fits the filter.' : 'No agent runs.'}</p></div>`}
     ${rest.length > 0 && html`<p class="tools" role="note"><span>${plural(rest.length, 'agent')} not shown, of which <a href="#/queue">${waits} wait for you</a>.</span></p>`}
     ${drawn.map(([key, list, count]) => html`<section class="group" key=${key} aria-label=${oneLine(key)}>

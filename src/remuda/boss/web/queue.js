@@ -1,5 +1,6 @@
 // The queue: what waits for a human, oldest first, and how to answer it.
 import { computed, html, signal, useEffect, useRef, useState } from './lib.js';
+import { OnlyHere } from './agents.js';
 import { get, path, post } from './api.js';
 import { isWide } from './diff.js';
 import { Key, useKeys } from './keys.js';
@@ -159,7 +160,7 @@ function List() {
         <${Name} text=${label(sessionOf(one), one.session_id)} /></span>
         <button class="small" onClick=${() => bringBack(one)}>Bring back</button></li>`)}</ul><${More} most=${mostPutOff} count=${putOff.value.length} /></details>`}
     <${Ledger} />
-    <p class="tools"><a href="#/notices">Notices</a></p>
+    <div class="tools"><a href="#/notices">Notices</a> <${OnlyHere} /></div>
     <button class="plain phone-only" onClick=${logOut}>Log out</button>
   </nav>`;
 }

@@ -11,6 +11,9 @@ export const items = signal(new Map());
 export const sessions = signal(new Map());
 export const approvals = signal(new Map());
 export const limits = signal([]);
+/** Only agents and items of this machine, not of other hosts. */
+export const onlyHere = signal(false);
+export const hasHosts = computed(() => [...sessions.value.values()].some((one) => one.host));
 /** Changes that views listen to: called with the kind and the document of each change. */
 export const listeners = new Set();
 
@@ -211,9 +214,10 @@ const inOrder = (one, other) => place(one) - place(other) || (one.id < other.id 
 export const isHidden = (item, now) => now < Math.max(item.skip_until ?? 0, item.snooze_until ?? 0);
 
 const open = computed(() => [...items.value.values()].filter((one) => !one.resolved_at).sort(inOrder));
+const shown = computed(() => open.value.filter((one) => !(onlyHere.value && one.host)));
 /** Waiting items in order. Reads the slow clock: an item that was put off comes back by time alone. */
-export const waiting = computed(() => { slow.value; return open.value.filter((one) => !isHidden(one, clock())); });
-export const putOff = computed(() => { slow.value; return open.value.filter((one) => isHidden(one, clock())); });
+export const waiting = computed(() => { slow.value; return shown.value.filter((one) => !isHidden(one, clock())); });
+export const putOff = computed(() => { slow.value; return shown.value.filter((one) => isHidden(one, clock())); });
 export const decided = computed(() => [...approvals.value.values()].filter((one) => one.state !== 'open')
   .sort((one, other) => (other.at ?? other.asked_at) - (one.at ?? one.asked_at)).slice(0, 30));
 
