@@ -17,6 +17,7 @@ from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
 from remuda.mcp.caller import make_token, remove_token
+from remuda.mcp.ledger import read_ledger
 from remuda.mcp.tool_list import TOOLS
 from support.boss import RunningBoss
 from support.commands import Commands
@@ -24,6 +25,7 @@ from support.heimdall_client import PATIENCE
 from support.keeper import until
 from support.mcp_agents import AgentBench, bench_in
 
+KEPT = "remuda.boss.evidence.kept:KeptSessions"
 SERVER = [sys.executable, "-P", "-m", "remuda", "mcp"]
 HELLO = {
     "protocolVersion": "2025-06-18",
@@ -70,14 +72,29 @@ class RawClient:
         return code
 
 
-def test_agent_in_a_session_runs_two_others_with_the_packages_own_client(
-    bench: AgentBench, tmp_path: Path
+@pytest.fixture
+def boss(home: Path, bench: AgentBench) -> Iterator[RunningBoss]:
+    one = RunningBoss(home, (KEPT,))
+    one.start()
+    yield one
+    one.close()
+
+
+@pytest.mark.usefixtures("remuda", "boss")  # in this order: the boss ends first
+def test_packages_own_client_runs_two_agents_and_the_human_gives_the_permission(
+    bench: AgentBench, remuda: Commands, tmp_path: Path
 ) -> None:
     bench.user_session("user")
     result = tmp_path / "result.json"
     program = Path(__file__).parents[1] / "support" / "mcp_lead.py"
     lead = bench.user_session("lead", agent=None, command=[sys.executable, str(program), str(result)])
-    until(lambda: result.exists() or not lead.alive, "what the agent did")
+
+    def tried_to_decide() -> bool:
+        return any(one["tool"] == "answer_permission" for one in read_ledger(100)) or not lead.alive
+
+    until(tried_to_decide, "the agent's own decision")
+    remuda("approve", "lead.two", "--yes")
+    until(lambda: not lead.alive, "the agent's end")
     assert result.exists(), "\n".join(lead.history())
 
     did = json.loads(result.read_text())
@@ -86,7 +103,18 @@ def test_agent_in_a_session_runs_two_others_with_the_packages_own_client(
     assert did["tools"] == list(TOOLS)
     assert (did["who"]["session"], did["who"]["depth"], did["who"]["started_by"]) == ("lead", 0, "the user")
     assert [one["session"] for one in did["made"]] == ["lead.one", "lead.two"]
-    assert [one.endswith(("do one", "do two")) for one in did["answers"]] == [True, True]
+    assert (did["stopped"]["ended"], did["stopped"]["state"]) == (False, "waiting_permission")
+    assert "tell the user" in did["stopped"]["why"]
+    assert [(one["tool"], one["may_answer"]) for one in did["requests"]] == [("Bash", False)]
+    assert did["decided"] == [
+        True,
+        "PERMISSION_REFUSED: only the user can decide this request; "
+        "tell the user: 'remuda approve lead.two' decides it",
+    ]
+    assert not did["exists"]
+    assert (bench.project / "made").exists()
+    assert did["answers"][0].endswith("do one")
+    assert "tool_result" in did["answers"][1]
     assert did["resources"][:3] == [
         "remuda://sessions",
         "remuda://sessions/lead.one",
@@ -211,14 +239,6 @@ def test_setup_writes_the_agents_own_configuration_and_removes_it_to_the_byte(re
 
 
 # ── at the boss ──
-
-
-@pytest.fixture
-def boss(home: Path, bench: AgentBench) -> Iterator[RunningBoss]:
-    one = RunningBoss(home)
-    one.start()
-    yield one
-    one.close()
 
 
 async def _over_http(boss: RunningBoss, token: str, project: Path) -> dict[str, Any]:
