@@ -216,6 +216,10 @@ def test_error_that_names_a_path_which_is_not_utf8_does_not_end_the_server(bench
     assert code == 0
 
 
+def test_server_whose_standard_input_is_no_pipe_says_so_and_ends(remuda: Commands) -> None:
+    assert "standard input is no pipe" in remuda.refused("mcp", code=2)
+
+
 def test_tokens_rights_and_ledger_are_shown_and_a_mistake_is_an_error(remuda: Commands) -> None:
     assert "max_depth = 2" in remuda("mcp", "check").out
     assert len(remuda("mcp", "token", "ci").out.strip()) > 30
