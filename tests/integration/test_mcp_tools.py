@@ -370,6 +370,8 @@ def test_tokens_of_the_whole_tree_are_counted_by_the_boss_and_limited(home: Path
             sent = lead.call("send", session=name, text="hello")
             assert lead.waits(name, sent["message"])["ended"]
             until_equal(used, tokens, "what was used")
+            # Another conversation of the same session: what the first one used still counts.
+            Session(name).ask("/clear", command=True, timeout=PATIENCE)
         refused = lead.refused("send", session=name, text="hello")
         assert (refused.code, "14" in refused.message) == ("PERMISSION_REFUSED", True)
         assert child.refused("start", name="b", agent="demo", prompt="hello").code == "PERMISSION_REFUSED"

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 from pathlib import Path
@@ -285,3 +286,28 @@ def test_clean_keeps_what_came_into_an_inbox_while_another_clean_that_was_killed
         said == f"remuda: {gone} was written to during its removal; its messages are in inbox.jsonl there\n"
     )
     assert (gone / "inbox.jsonl").read_text() == "a late line\n"
+
+
+# ── who sent it ──
+
+
+def test_send_in_a_session_names_that_session_as_the_sender_and_a_variable_alone_does_not(
+    agent: Commands,
+) -> None:
+    def senders(text: str) -> list[object]:
+        found = [one for one in Inbox(agent.sessions / "work.inbox").waiting() if one.text == text]
+        return [one.fields.get("from") for one in found]
+
+    delay, go = ("--delay", "1h"), agent.home / "go"
+    os.mkfifo(go)
+    own = (*COMMAND, "send", "work", "from a session", *delay)
+    named = (*COMMAND, "send", "work", "as another", *delay, "--from", "cron")
+    agent.start("lead", "--", "sh", "-c", f"read x <{go}; {shlex.join(own)}; {shlex.join(named)}")
+    go.write_text("\n")
+    until(lambda: senders("as another"), "the messages")
+    assert senders("from a session") == ["lead"]
+    assert senders("as another") == ["cron"]
+    agent("send", "work", "a variable", *delay, env={"REMUDA_SESSION": "work"})
+    assert senders("a variable") == [None]
+    message = agent.json("messages", "work")[0]["id"]
+    assert "from=lead" in agent("messages", message).out

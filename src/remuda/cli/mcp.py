@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import os
+import stat
 import sys
 import time
 
@@ -45,9 +46,11 @@ def command(ctx: click.Context) -> None:
     if ctx.invoked_subcommand is not None:
         return
     need_extra()
-    if sys.stdin.isatty():
+    mode = os.fstat(sys.stdin.fileno()).st_mode
+    if not stat.S_ISFIFO(mode) and not stat.S_ISSOCK(mode):  # a file or /dev/null cannot be waited for
+        what = "a terminal" if sys.stdin.isatty() else "no pipe"
         raise InvalidOptions(
-            "standard input is a terminal, but an agent talks to this command",
+            f"standard input is {what}, but an agent talks to this command",
             hint="run 'remuda setup mcp', and the agent starts it",
         )
     from remuda.mcp.caller import find_caller

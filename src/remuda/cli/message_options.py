@@ -83,7 +83,7 @@ def message_options(function: F) -> F:
             "sender",
             type=non_empty,
             metavar="WHO",
-            help="Name of the sender, who is notified if the message expires.",
+            help="Name of the sender, for receipts and bounces.  [send: the session that runs the command]",
         ),
     ):
         function = option(function)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,8 @@ def command(
     target = find_target(agent, None, folder)
     prompt = text if text not in (None, "-") else read_prompt(max_bytes, asked=text == "-")
     check_sendable(target, prompt, command=command_, literal=literal)
+    if "sender" not in options and (own := _own_session()) is not None:
+        options["sender"] = own
     accepted = target.inbox(max_bytes).put(prompt, command=command_, literal=literal, **options)
     if agent != name:
         complain(f"'{name}' is session '{agent}'")
@@ -98,6 +101,19 @@ def command(
         from .receipt import wait_for_end
 
         return wait_for_end(accepted.id, [target.folder], timeout, as_json=as_json)
+
+
+def _own_session() -> str | None:
+    """Return the session that this command runs in; None if that is not certain.
+
+    It is a name to show and no right: `remuda mcp` lets no agent do more for it.
+    """
+    if "REMUDA_SESSION" not in os.environ:
+        return None
+    from remuda.mcp.caller import find_caller
+
+    caller = find_caller(os.environ, "/")
+    return caller.name if caller.kind == "session" else None
 
 
 def _print_accepted(accepted: Accepted, target: InboxTarget, *, as_json: bool) -> None:

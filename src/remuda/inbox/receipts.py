@@ -203,7 +203,7 @@ def _accepted(folder: Path, message: str) -> dict[str, Any] | None:
         entry = Entry(start, start + len(line), line.decode("utf-8", "replace").strip(), key)
         if entry.id == message:
             step = {"id": message, "stage": "accepted", "at": number(entry.fields.get("at"))}
-            return step | ({"expires": entry.fields["expires"]} if "expires" in entry.fields else {})
+            return step | {key: entry.fields[key] for key in ("from", "expires") if key in entry.fields}
     return None
 
 

@@ -63,7 +63,7 @@ class McpEndpoint:
                 send, 413, _error(f"the body is larger than {BODY_BYTES} bytes, or came too slowly")
             )
             return
-        error, _ = refusal_of(body or b"?")
+        error, _ = refusal_of(body.strip() or b"?")
         if error is not None:
             await _answer(send, 400, error)
             return

@@ -130,16 +130,16 @@ class Reach:
         root = root_of(self.caller)
         own = find_session(root)
         records = [one for one in self.records() if root in chain_of(one)] + ([own] if own else [])
-        ids = {str(one.conversation["session_id"]) for one in records if "session_id" in one.conversation}
-        counts = [used_tokens(root), *(self._used_by(one) for one in sorted(ids))]
+        counts = [used_tokens(root), *(self._used_by(one) for one in records)]
         known = [one for one in counts if one is not None]
         return sum(known) if known else None
 
-    def _used_by(self, session_id: str) -> int | None:
+    def _used_by(self, record: SessionRecord) -> int | None:
+        """Count all conversations of a session: after `/clear` it has another one."""
         since = time.time() - DAY
         try:
-            total = BossClient().get("usage", by="session", since=since, session=session_id)["total"]
-        except RemudaError:  # no boss, or it does not know the session yet
+            total = BossClient().get("usage", by="session", since=since, kept=record.name)["total"]
+        except RemudaError:  # no boss, or one of an older version
             return None
         count: int | None = total["tokens"]["output"]
         return count

@@ -15,7 +15,7 @@ from remuda.boss.service import BossService
 from remuda.boss.usage_account import FileAccount, Owner, count
 from remuda.boss.usage_report import Prices, group_usage
 from remuda.errors import StoreFailed
-from support.boss import with_service
+from support.boss import event, with_service
 
 NOW = 1_000_000.0
 OWNER = Owner("claude", "/srv", None)
@@ -140,3 +140,14 @@ def test_old_turns_are_summed_up_by_hour_and_nothing_is_lost(tmp_path: Path) -> 
         for statement in figures.pruning(NOW + 100 * 86400):
             connection.execute(*statement)
         assert connection.execute("SELECT count(*) FROM usage").fetchone() == (0,)
+
+
+def test_conversations_of_a_name_are_found_on_disk_without_those_of_an_earlier_session(
+    tmp_path: Path,
+) -> None:
+    async def write(service: BossService) -> None:
+        for at, session, name in ((1, "before", "a"), (5, "one", "a"), (7, "two", "a"), (8, "other", "b")):
+            await service.take(event("seen", at, session=session, name=name))
+
+    with_service(tmp_path, write)
+    assert figures.Figures(tmp_path / "boss.db").conversations("a", 4.0) == {"one", "two"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from itertools import chain
 from typing import Any
 
 from remuda.boss.attention.display import label
@@ -15,15 +16,15 @@ from remuda.boss.state_history import segments
 from remuda.boss.statistics import RANGES, begin_of, permissions, states_over_time, waits
 from remuda.boss.usage_report import Prices, group_usage, usage_over_time
 from remuda.config import load_own_config
-from remuda.errors import InvalidOptions, NotInQueue, NotSafe, RemudaError
+from remuda.errors import InvalidOptions, NotInQueue, NotSafe, RemudaError, SessionNotFound
 from remuda.keeper.record import SessionRecord
 from remuda.keeper.worktree import Worktree
 from remuda.names import is_name
-from remuda.paths import SessionPaths
+from remuda.paths import SessionPaths, sessions_folder
 from remuda.pool.pool_connection import default_socket
 from remuda.pool.pool_connection import request as request_pool
 from remuda.tasks import in_thread
-from remuda.untrusted import bounded
+from remuda.untrusted import bounded, finite
 
 from . import page_schema as shapes
 from .route import ApiRequest, ApiResponse, Route
@@ -32,6 +33,7 @@ from .schema import LIMIT, TIME
 _DEFAULT_USAGE = 30 * 86400.0
 _FOLDERS = 20
 _POOL_TIMEOUT = 2.0
+_CLOCKS_DIFFER = 1.0
 
 # ── conversation ──
 
@@ -121,14 +123,18 @@ async def get_usage(boss: BossParts, request: ApiRequest) -> ApiResponse:
     by = str(request.query.get("by", "session"))
     until = float(request.query.get("until", now))
     since = float(request.query.get("since", until - _DEFAULT_USAGE))
-    word = request.query.get("session")
+    word, name = request.query.get("session"), request.query.get("kept")
     if by == "turn" and word is None:
         raise InvalidOptions("by=turn needs 'session'")
     session_id = boss.service.session(str(word)).id if word is not None else None
 
     def read() -> dict[str, Any]:
-        prices = _prices()
-        rows = boss.service.store.figures.usage(since, until, session_id)
+        prices, figures = _prices(), boss.service.store.figures
+        if name is None:
+            rows = figures.usage(since, until, session_id)
+        else:
+            ids = sorted(_conversations(boss, str(name)))
+            rows = chain.from_iterable(figures.usage(since, until, one) for one in ids)
         groups, total, is_cut = group_usage(rows, by, prices, int(request.query.get("limit", 100)))
         return {"rows": groups, "total": total, "cut": is_cut, "currency": prices.currency}
 
@@ -139,6 +145,18 @@ async def get_usage(boss: BossParts, request: ApiRequest) -> ApiResponse:
     return ApiResponse(
         bounded({"by": by, "since": since, "until": until, **found, "unknown": sorted(set(unknown))[:100]})
     )
+
+
+def _conversations(boss: BossParts, name: str) -> set[str]:
+    """Return the ids of all conversations of a kept session: `/clear` and a resume begin new ones."""
+    record = SessionRecord.load(SessionPaths(sessions_folder(), name).record) if is_name(name) else None
+    if record is None:
+        raise SessionNotFound(f"session '{name}' not found", hint="'remuda ls' lists all")
+    # Another session had that name before. This one may be seen a moment before its keeper notes its start.
+    since = finite(record.first_started_at or record.started_at) - _CLOCKS_DIFFER
+    current = record.conversation.get("session_id")
+    known = boss.service.store.figures.conversations(name, since)
+    return known | ({current} if isinstance(current, str) else set())
 
 
 async def get_budget(boss: BossParts, _request: ApiRequest) -> ApiResponse:
@@ -265,6 +283,7 @@ ROUTES = (
             "since": TIME,
             "until": TIME,
             "session": {"type": "string", "minLength": 1, "maxLength": 256},
+            "kept": {"type": "string", "minLength": 1, "maxLength": 256},
             "limit": LIMIT,
         },
         answer=shapes.USAGE,
