@@ -16,6 +16,7 @@ from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 from remuda.testing.real_cli.bench import PlainTerminal
 from remuda.testing.scripted_agent.probe import whole_records
+from support.commands import COMMAND, Commands
 from support.heimdall_client import PATIENCE
 from support.keeper import Kept, Process, Start, until
 from support.real_sessions import keep
@@ -59,6 +60,18 @@ def test_conversation_goes_on_after_the_attached_terminal_is_killed(
         request = model.wait_for("half a draft")
         assert any("first words" in text for _, text in request.texts)
         terminal.wait_for(b"REPLY#2")
+
+
+def test_attached_start_with_a_flag_that_it_does_not_know_leaves_its_own_words(
+    cli: RealCli, remuda: Commands
+) -> None:
+    env = {**remuda.env, **cli.env, "REMUDA_HOME": str(remuda.home), "TERM": "xterm-256color"}
+    words = [*COMMAND, "start", "work", "--", *cli.argv("--no-such-flag")]
+    with PlainTerminal(words, cwd=cli.project, env=env) as terminal:
+        assert terminal.process.wait(PATIENCE) == 1
+        terminal.wait_for(b"unknown option '--no-such-flag'")
+        assert b"--resume" not in terminal.output
+    assert "it failed while starting; " in remuda.refused("status", "work", code=6)
 
 
 def test_kill_ends_the_tool_that_runs_in_a_process_session_of_its_own(
