@@ -550,6 +550,8 @@ class Driver:
         self._in_flight = None
         if outcome.end is End.UNSTARTED and (past := await self._past(flight.leased)).submitted:
             outcome = past_outcome(past, flight.leased, outcome.text)
+        if outcome.end in (End.ANSWERED, End.UNSUBMITTED) and not self._rules.once:
+            self._terminal.turn_ended()
         await self._settle(flight.leased, outcome, unwanted=flight.unwanted)
         self._ahead = None
 
