@@ -6,6 +6,7 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ def test_list_of_long_names_fits_the_terminal_also_when_it_is_watched(remuda: Co
 
 @pytest.mark.parametrize("command", ["queue", "agents"])
 def test_lists_of_the_boss_fit_the_terminal(remuda: Commands, boss: RunningBoss, command: str) -> None:
-    long = {"cwd": f"/srv/{LONG}/{LONG}", "message": "word " * 60, "tty": f"/dev/{LONG}"}
+    long: dict[str, Any] = {"cwd": f"/srv/{LONG}/{LONG}", "message": "word " * 60, "tty": f"/dev/{LONG}"}
     boss.tell(event("stopped", 1000.0, session="one", pid=os.getpid(), **long))
     asked = {**long, "reason": "permission", "tool": "Bash", "input": {"command": "x" * 300}}
     boss.tell(event("asked", 1001.0, session="two", **asked))

@@ -181,7 +181,7 @@ def test_hooks_of_a_healthy_session_are_true_only_after_the_first_has_come(bench
 
     assert seen() == (False, True, [])
     go.write_bytes(b"")
-    until_equal(seen, (True, True, []), "its first hook")
+    until(lambda: seen() == (True, True, []), "its first hook")
 
 
 def test_message_waits_while_the_session_is_busy_with_somebodys_prompt(bench: Bench) -> None:
