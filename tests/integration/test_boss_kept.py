@@ -312,6 +312,21 @@ def test_session_at_its_trust_dialog_is_in_the_queue_until_it_is_answered(
     assert states() == [("t", "waiting")]
 
 
+def test_session_at_a_dialog_that_no_hook_reports_is_in_the_queue_until_it_is_answered(
+    boss: RunningBoss, begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boss.start()
+    monkeypatch.setenv("MOCK_AUTO_MODE_DIALOG", "1")
+    _, watcher = begin("a", "--permission-mode", "auto")
+    watcher.paste("RUNBASH touch made")
+    asked = item(boss, "a", "question", having="waiting_for")
+    assert asked["detail"]["waiting_for"] == "dialog open"
+    assert boss.client.get("approvals")["approvals"] == []
+    watcher.press(b"\r")
+    assert item(boss, "a", "stopped")["message"].endswith("(Bash completed with no output)")
+    assert len(boss.waiting()) == 1
+
+
 def test_keeper_reports_only_the_hooks_that_were_asked_for(begin: Begin) -> None:
     kept, watcher = begin("a", "--permission-mode", "default")
     client = kept.hello(read_only=True)

@@ -22,10 +22,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from remuda.boss.notices.notify_file import read_settings
+from support.begin import begin_in
 from support.boss import RunningBoss, event
 from support.commands import Commands
 from support.heimdall_client import PATIENCE
-from support.keeper import until
+from support.keeper import Start, until
 
 GUIDE = Path(__file__).parents[2] / "docs/reference/notify.md"
 
@@ -221,6 +222,22 @@ def test_receiver_that_fails_is_tried_again_and_one_that_is_wrong_stops_nothing(
     boss.tell(event("stopped", 1000.0, session="two", message="done"))
     write_settings(boss, f'threshold = 0\n[[to]]\nurl = "{receiver.url}/b"\n')
     assert receiver.next().path == "/b"
+
+
+def test_notice_of_a_kept_session_at_a_dialog_that_no_hook_reports_says_what_is_open(
+    home: Path, start: Start, tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOCK_AUTO_MODE_DIALOG", "1")
+    for folder in ("project", "claude"):
+        (tmp_path / folder).mkdir()
+    with closing(RunningBoss(home, ("remuda.boss.evidence.kept:KeptSessions",))) as boss:
+        boss.start()
+        body = "{session}: {reason}: {message}"
+        write_settings(boss, f'threshold = 0\n[[to]]\nurl = "{receiver.url}"\nbody = "{body}"\n')
+        begin = begin_in(tmp_path / "project", tmp_path / "claude", start)
+        _, watcher = begin("a", "--permission-mode", "auto")
+        watcher.paste("RUNBASH touch made")
+        assert receiver.next().body == "a: question: dialog open"
 
 
 def test_notice_that_was_sent_is_not_sent_by_the_next_boss(boss: RunningBoss, receiver: Receiver) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from remuda.cli.app import COMMANDS, HABITS
 from remuda.cli.output import cells
+from support.boss import RunningBoss, event
 from support.commands import Commands, watch
 from support.hostile import Terminal, shown_by
 from support.keeper import output_until, until
@@ -40,6 +43,21 @@ def test_list_of_long_names_fits_the_terminal_also_when_it_is_watched(remuda: Co
         terminal.interrupt()
         assert terminal.end() == 0
     assert max(map(cells, drawn)) <= 80
+
+
+@pytest.mark.parametrize("command", ["queue", "agents"])
+def test_lists_of_the_boss_fit_the_terminal(remuda: Commands, boss: RunningBoss, command: str) -> None:
+    long: dict[str, Any] = {"cwd": f"/srv/{LONG}/{LONG}", "message": "word " * 60, "tty": f"/dev/{LONG}"}
+    boss.tell(event("stopped", 1000.0, session="one", pid=os.getpid(), **long))
+    asked = {**long, "reason": "permission", "tool": "Bash", "input": {"command": "x" * 300}}
+    boss.tell(event("asked", 1001.0, session="two", **asked))
+    code, seen = shown_by(remuda, command, cols=80)
+    head, *rows = lines_of(seen)
+    assert code == 0
+    assert head.split()[0] == "WHO"
+    assert len([row for row in rows if row]) == 2
+    assert max(map(cells, [head, *rows])) <= 80
+    assert all("…" in row for row in rows if row)
 
 
 def test_terminal_that_knows_only_letters_gets_only_letters(remuda: Commands) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 
@@ -167,6 +168,20 @@ def test_agent_that_reports_nothing_does_not_stay_in_starting_and_nothing_is_typ
     assert (status["state"], status["source"]) == ("idle", "timing")
     assert stages(post.trace(waiting)) == ["accepted"]
     assert typed.read_bytes() == b""
+
+
+def test_hooks_of_a_healthy_session_are_true_only_after_the_first_has_come(bench: Bench) -> None:
+    go = bench.folder / "go"
+    os.mkfifo(go)
+    post = bench.start(env={"HELD": str(go)})
+
+    def seen() -> tuple[bool, bool, list[str]]:
+        status = post.client.describe()
+        return status["hooks"], status["hooks_expected"], status["degraded"]
+
+    assert seen() == (False, True, [])
+    go.write_bytes(b"")
+    until(lambda: seen() == (True, True, []), "its first hook")
 
 
 def test_message_waits_while_the_session_is_busy_with_somebodys_prompt(bench: Bench) -> None:

@@ -152,7 +152,9 @@ def test_keeper_killed_after_the_answer_recovers_it(bench: Bench) -> None:
     resumed = bench.start(resume=True)
     found = resumed.ended(message)
     assert found.stage == "acked"
-    assert step(found, "ended")["recovered"] is True
+    ended = step(found, "ended")
+    assert ended["recovered"] is True
+    assert ended["usage"]["output_tokens"] > 0
     assert answer(found) == "REPLY#1 to: hello"
     assert bench.typed().count(b"hello") == 1
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from remuda import Session, SessionDead
+from remuda.cli.start import check_came_up
+from remuda.keeper.coming_up import has_died
 from remuda.keeper.record import SessionRecord
 from support.commands import COMMAND, Commands
 from support.heimdall_client import PATIENCE
-from support.keeper import until
+from support.keeper import Start, until
 from support.tmux import Tmux
 
 WORDS = "Unable to connect to Anthropic services"
@@ -44,6 +47,57 @@ def test_start_of_an_agent_that_dies_at_once_fails_with_its_last_words(
     assert last.startswith("remuda: 'work' ended before it was ready, with exit code 3; 'remuda logs work' ")
     assert not record_of(remuda, "work").came_up
     assert WORDS in remuda("logs", "work").out
+
+
+class Held:
+    """An agent that has begun, and dies when it is let go."""
+
+    def __init__(self, remuda: Commands) -> None:
+        folder = remuda.home / "held"
+        folder.mkdir()
+        self._go, self.path = folder / "go", folder / "claude"
+        os.mkfifo(self._go)
+        self.path.write_text(f"#!/bin/sh\necho starting; read x < {self._go}; echo '{WORDS}'\nexit 3\n")
+        self.path.chmod(0o755)
+
+    def let_go(self) -> None:
+        self._go.write_text("x\n")
+
+
+@pytest.fixture
+def held(remuda: Commands) -> Held:
+    return Held(remuda)
+
+
+def test_agent_that_dies_while_start_waits_is_said_to_have_failed_with_its_last_words(
+    start: Start, held: Held, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The wait is longer than that of `start`: on a busy machine the agent is let go late."""
+    kept = start("work", [str(held.path)], agent="claude")
+    with ThreadPoolExecutor(1) as threads:
+        died = threads.submit(has_died, kept.paths, 2 * PATIENCE)
+        held.let_go()
+        assert died.result()
+    with pytest.raises(SessionDead, match="'work' ended before it was ready, with exit code 3"):
+        check_came_up(kept.paths)
+    assert WORDS in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
+def test_attached_start_of_an_agent_that_dies_leaves_its_last_words(
+    remuda: Commands, broken: str, held: Held, later: bool
+) -> None:
+    with Tmux(remuda.env, remuda.cwd, 100, 20) as tmux:
+        pane = tmux.first()
+        pane.until_shows("$")
+        pane.enter(f"{REMUDA} start work -- {held.path if later else broken}; echo rc=$?")
+        if later:
+            pane.until_shows("starting")
+            held.let_go()
+        lines = pane.until_shows("rc=3")
+        assert WORDS in lines
+        assert not any("--resume" in line for line in lines)
+    assert not record_of(remuda, "work").came_up
 
 
 @pytest.mark.parametrize("command", ["status", "kill"])

@@ -12,14 +12,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from remuda.proctree import descendants
 from support.counts import HEARTBEAT_SCRIPTS
-from support.heartbeat_model import Heartbeat, Mode, Policy
+from support.heartbeat_model import IDLE, Heartbeat, Mode, Policy
 from support.hooks import HOOK
+from support.keeper import until
 
 # A process that runs the program for each line of standard input, in a child of its own: an interpreter that
 # starts takes ten times as long as the tick.
@@ -102,7 +106,7 @@ class Script:
     def play(self) -> None:
         if self.random.random() < 0.2:
             self.tick_without_an_inbox()
-        steps = [self.put] * 4 + [self.tick] * 8 + [self.recover] * 2
+        steps = [self.put] * 4 + [self.tick] * 8 + [self.late_put] * 4 + [self.recover] * 2
         steps += [
             self.next_cycle,
             self.lose_responded,
@@ -118,15 +122,21 @@ class Script:
             self.tick()
 
     def run(self, *words: str, payload: str = "", named: bool = True) -> tuple[int, str, str]:
+        self.begin(*words, payload=payload, named=named)
+        return self.result()
+
+    def begin(self, *words: str, payload: str = "", named: bool = True) -> None:
         Path(f"{self.io}in").write_text(payload)
         for name in ("out", "err"):
             Path(f"{self.io}{name}").write_text("")
         inbox = ["--inbox", str(self.path("inbox.jsonl"))] if named else []
         ask = {"files": str(self.io), "words": [*words, *inbox]}
         assert self.server.stdin is not None
-        assert self.server.stdout is not None
         self.server.stdin.write(json.dumps(ask) + "\n")
         self.server.stdin.flush()
+
+    def result(self) -> tuple[int, str, str]:
+        assert self.server.stdout is not None
         code = int(self.server.stdout.readline())
         return code, Path(f"{self.io}out").read_text(), Path(f"{self.io}err").read_text()
 
@@ -147,7 +157,7 @@ class Script:
             self.random.random() < 0.5,
             self.random.choice(["", "{}", '{"session_id": "s"}']),
         )
-        words = ["--mode", mode, "--idle-interval", "0"]
+        words = ["--mode", mode, "--idle-interval", self.random.choice(["0", "0.01"])]
         words += ["--signal-file", str(self.path("signal"))] if with_signal else []
         self.story.append(f"tick {mode} {with_signal} {payload}")
         code, out, err = self.run(*words, payload=payload)
@@ -160,6 +170,31 @@ class Script:
         assert out.endswith("}") or not out
         assert ("inconsistent state" in err) == failed, self.told(err)
         self.compare()
+
+    def late_put(self) -> None:
+        """What comes while a tick waits is its decision, as if it had been there before."""
+        if deepcopy(self.model).tick("persist", with_signal=False) != IDLE:
+            return
+        line = self.random.choice([line for line in LINES if line.strip() and line.endswith(b"\n")])
+        self.story.append(f"late put {line[:60]!r}")
+        self.begin("--mode", "persist", "--idle-interval", "20")
+        until(self.waits, "a tick that waits")
+        with self.path("inbox.jsonl").open("ab") as inbox:
+            inbox.write(line)
+        self.model.inbox = (self.model.inbox or b"") + line
+        code, out, err = self.result()
+        reason = self.model.tick("persist", with_signal=False)
+        assert (code, json.loads(out)) == (0, {"decision": "block", "reason": reason}), self.told(err)
+        self.compare()
+
+    def waits(self) -> bool:
+        """Whether the child of the server watches the folder."""
+        for pid in descendants(self.server.pid):
+            with suppress(OSError):
+                files = Path(f"/proc/{pid}/fd").iterdir()
+                if any(os.readlink(one) == str(self.folder) for one in files):
+                    return True
+        return False
 
     def recover(self, *policies: Policy) -> None:
         policy: Policy = self.random.choice(policies or ("retry", "deadletter", "drop"))

@@ -67,6 +67,18 @@ def test_kept_session_at_its_trust_dialog_is_in_the_queue_until_it_is_answered(
     assert shown() == []
 
 
+def test_session_whose_command_opened_a_dialog_is_in_the_queue_until_it_is_closed(
+    cli: RealCli, start: Start, boss: RunningBoss
+) -> None:
+    boss.start()
+    post = Post(keep(start, cli, "--permission-mode", "default"))
+    assert post.send("/cost", command=True).stage == "acked"
+    until(lambda: [one["reason"] for one in boss.waiting()] == ["question"], "its place in the queue")
+    assert boss.waiting()[0]["detail"]["waiting_for"] == "dialog open"
+    post.watcher.press(b"\x1b")
+    until(lambda: boss.waiting() == [], "its end")
+
+
 @pytest.mark.versions
 def test_plan_dialog_is_in_the_queue_and_is_not_answered_by_a_message(
     cli: RealCli, start: Start, boss: RunningBoss, model: LoopbackModel

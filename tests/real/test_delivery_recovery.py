@@ -101,7 +101,10 @@ def test_keeper_killed_between_the_answer_and_its_receipt_finds_it_in_the_transc
     post = again(resume=True)
     found = post.ended(message)
     assert found.stage == "acked"
-    assert step(found, "ended")["recovered"] is True
+    ended = step(found, "ended")
+    assert ended["recovered"] is True
+    assert ended["usage"]["output_tokens"] > 0
+    assert "degraded" not in ended
     assert found.answer is not None
     assert found.answer["text"] == "REPLY#1 to: the word is swordfish"
     assert stages(post.send("which word was it?")) == CHAIN

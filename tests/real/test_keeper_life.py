@@ -11,13 +11,16 @@ from pathlib import Path
 import pytest
 
 from remuda.agents.claude.launch import IDENTITY_VARIABLES
+from remuda.agents.claude.screen import open_dialog
 from remuda.proctree import descendants
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 from remuda.testing.real_cli.bench import PlainTerminal
 from remuda.testing.scripted_agent.probe import whole_records
+from support.commands import COMMAND, Commands
 from support.heimdall_client import PATIENCE
-from support.keeper import Kept, Process, Start, until
+from support.keeper import Kept, Process, Start, until, until_equal
+from support.messages import Post, prompts
 from support.real_sessions import keep
 from support.watcher import Watcher
 
@@ -59,6 +62,72 @@ def test_conversation_goes_on_after_the_attached_terminal_is_killed(
         request = model.wait_for("half a draft")
         assert any("first words" in text for _, text in request.texts)
         terminal.wait_for(b"REPLY#2")
+
+
+WHEEL_UP, PAGE_UP, SHIFT_PAGE_UP = b"\x1b[<64;5;5M", b"\x1b[5~", b"\x1b[5;2~"
+
+
+def scroll_back(terminal: PlainTerminal) -> None:
+    """Scroll in our view, where keys do nothing, also those of a dialog. Then in the agent's own."""
+
+    def drawn(keys: bytes, words: bytes) -> None:
+        before = len(terminal.output)
+        terminal.write(keys)
+        until(lambda: words in terminal.output[before:], f"{words!r}")
+
+    drawn(SHIFT_PAGE_UP, b"q: back")
+    terminal.write(WHEEL_UP + b"x1\r" + PAGE_UP)
+    drawn(b"q", b"detach")
+    terminal.write(WHEEL_UP * 3 + PAGE_UP)
+
+
+def test_scrolling_back_disturbs_neither_a_turn_nor_a_draft_nor_a_dialog(
+    cli: RealCli, start: Start, model: LoopbackModel, home: Path
+) -> None:
+    post = Post(keep(start, cli, "--permission-mode", "default", cols=100, rows=29))
+    post.watcher.settled("idle")
+    with attach(post.kept, home) as terminal:
+        terminal.wait_for(b"manual")
+        terminal.write(b"SLOW 1 words\r")
+        terminal.wait_for(b"word3")
+        scroll_back(terminal)
+        terminal.write(b"half a draft")
+        post.watcher.settled("idle")
+        until_equal(post.draft, "half a draft", "the draft")
+        assert any("word39" in line for line in post.lines())
+
+        scroll_back(terminal)
+        terminal.write(b"!")
+        until_equal(post.draft, "half a draft!", "the draft and one more key")
+        terminal.write(b"\x15")
+        until_equal(post.draft, "", "no draft")
+
+        terminal.write(b"RUNBASH touch made\r")
+        post.watcher.until("waiting_permission")
+        until(lambda: open_dialog(post.lines()), "the dialog on the screen")
+        scroll_back(terminal)
+        until(lambda: "Jump to bottom" in "".join(post.lines()), "the agent's own view, scrolled")
+        assert post.client.describe()["state"] == "waiting_permission"
+        terminal.write(b"\x1b[1;5F")  # Ctrl-End
+        until(lambda: "Jump to bottom" not in "".join(post.lines()), "its end")
+        assert open_dialog(post.lines())
+        assert not (cli.project / "made").exists()
+        post.watcher.answer(b"1")
+        post.watcher.settled("idle")
+    assert (cli.project / "made").exists()
+    assert prompts(model) == ["SLOW 1 words", "RUNBASH touch made"]
+
+
+def test_attached_start_with_a_flag_that_it_does_not_know_leaves_its_own_words(
+    cli: RealCli, remuda: Commands
+) -> None:
+    env = {**remuda.env, **cli.env, "REMUDA_HOME": str(remuda.home), "TERM": "xterm-256color"}
+    words = [*COMMAND, "start", "work", "--", *cli.argv("--no-such-flag")]
+    with PlainTerminal(words, cwd=cli.project, env=env) as terminal:
+        assert terminal.process.wait(PATIENCE) == 1
+        terminal.wait_for(b"unknown option '--no-such-flag'")
+        assert b"--resume" not in terminal.output
+    assert "it failed while starting; " in remuda.refused("status", "work", code=6)
 
 
 def test_kill_ends_the_tool_that_runs_in_a_process_session_of_its_own(

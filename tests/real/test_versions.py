@@ -64,6 +64,7 @@ def test_pool_answers_again_and_again_with_usage_and_forgets(
 
     async def main() -> None:
         options: dict[str, Any] = {"claude_binary": str(cli.binary), "cwd": str(cli.project)}
+        options["allowed_tools"] = ["Bash(touch:*)"]
         async with Client(backend=backend, **options) as client:
             for number in range(3):
                 result = await client.run(f"hello {number}")
@@ -71,6 +72,8 @@ def test_pool_answers_again_and_again_with_usage_and_forgets(
                 await client.complete(result)
                 assert result.usage is not None
                 assert result.usage.output_tokens == 7
+            await client.run("RUNBASH touch made")
 
     asyncio.run(main())
     assert not any("hello 0" in text for _, text in model.main_requests[-1].texts)
+    assert (cli.project / "made").exists()

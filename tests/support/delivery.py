@@ -17,9 +17,12 @@ from support.keeper import Process, Start
 from support.messages import Post
 
 # The scripted agent, and every byte that it was typed. LOSE_ENTERS: this many Enters have no effect.
+# HELD: a fifo that holds its start.
 LISTENING = """
 import os, runpy, sys
 
+if "HELD" in os.environ:
+    open(os.environ["HELD"]).close()
 said = open(sys.argv[2], "ab", buffering=0)
 read = os.read
 to_lose = int(os.environ.get("LOSE_ENTERS", "0"))

@@ -96,27 +96,43 @@ _LATER = "newer versions of `claude -p` print it too"
 _AUTO = "`claude -p` runs in auto mode on 2.1.300, Remuda never does by itself"
 _LONG = "`claude -p` marks the model of a long context, `claude-opus-4-8[1m]`, up to 2.1.280"
 
-OLDER: dict[str, str] = {
-    **_places(_LATER, "+assistant", "api_error_status", "is_api_error_message", "timestamp"),
-    **_places(_LATER, "+result.modelUsage.*", "cacheCreationEphemeral1hInputTokens"),
-    **_places(_LATER, "+result.modelUsage.*", "cacheCreationEphemeral5mInputTokens"),
-    **_places(_LATER, "+result", _SINCE, "usage.fallback_credit", "usage.output_tokens_details"),
-    **_places(_LATER, "+system/init", "original_cwd"),
-    "+system/permission_denied": _LATER,
-    **_places(_LONG, "+result.modelUsage", "*"),
-    **_places(_LONG, "-result.modelUsage", "*"),
-    **_places(_LONG, "system/init", "model"),
-    "result.terminal_reason": "`api_error`, where 2.1.197 says `completed`",
-    **_places(_AUTO, "system/init", "permissionMode"),
-    **_places(_AUTO, "result", "permission_denials"),
-    **_places(_AUTO, "user", "message.content[].is_error"),
-    **_places(_AUTO, "user.tool_result_meta[].permission_decision", "decision", "reason_type"),
-    **_places(_AUTO, "+user.tool_result_meta[]", "non_execution_kind"),
-    "-system/informational": _AUTO,
-    "+system/informational": _AUTO,
+_OLDER: dict[tuple[str, ...], dict[str, str]] = {
+    ("2.1.197",): {
+        **_places(_LATER, "+assistant", "is_api_error_message", "timestamp"),
+        **_places(_LATER, "+result", "usage.output_tokens_details"),
+        "result.terminal_reason": "`api_error`, where 2.1.197 says `completed`",
+    },
+    ("2.1.197", "2.1.240"): _places(_LONG, "system/init", "model"),
+    ("2.1.197", "2.1.240", "2.1.280"): {
+        **_places(_LATER, "+assistant", "api_error_status"),
+        **_places(_LATER, "+result", "usage.fallback_credit"),
+        **_places(_LONG, "+result.modelUsage", "*"),
+        **_places(_LONG, "-result.modelUsage", "*"),
+    },
+    ("2.1.197", "2.1.240", "2.1.280", "2.1.300"): {
+        **_places(_LATER, "+result", _SINCE),
+        **_places(_LATER, "+system/init", "original_cwd"),
+    },
+    ("2.1.197", "2.1.300"): {"+system/permission_denied": _LATER},
+    ("2.1.300",): {
+        **_places(_LATER, "+result.modelUsage.*", "cacheCreationEphemeral1hInputTokens"),
+        **_places(_LATER, "+result.modelUsage.*", "cacheCreationEphemeral5mInputTokens"),
+        **_places(_AUTO, "system/init", "permissionMode"),
+        **_places(_AUTO, "result", "permission_denials"),
+        **_places(_AUTO, "user", "message.content[].is_error"),
+        **_places(_AUTO, "user.tool_result_meta[].permission_decision", "decision", "reason_type"),
+        **_places(_AUTO, "+user.tool_result_meta[]", "non_execution_kind"),
+        "-system/informational": _AUTO,
+        "+system/informational": _AUTO,
+    },
 }
-"""What may differ besides on older versions of the CLI, 2.1.197 to 2.1.324. Each has some of it, and not all
-that the tables above have."""
+"""What differs besides on these older versions. What the tables above have may be missing there."""
+
+
+def of_older(version: str) -> set[str]:
+    """The places of an older version that the tables above do not have."""
+    return {place for versions, places in _OLDER.items() if version in versions for place in places}
+
 
 WHEN = {
     "list": "with `--output-format json --verbose`",

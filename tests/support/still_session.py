@@ -64,6 +64,9 @@ class StillSession:
     def trusted(self) -> None:
         pass
 
+    def turn_ended(self) -> None:
+        pass
+
     def handed_over(self) -> None:
         pass
 

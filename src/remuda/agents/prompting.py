@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from remuda.frozen import frozen
+from remuda.frozen import frozen, replaced
+
+from .events import MessageRecorded, PromptRecorded, TurnInterrupted
 
 if TYPE_CHECKING:
     from .base import SessionTransport
@@ -62,6 +64,35 @@ class Past:
     interrupted: bool = False
     stored: bool = False
     """The agent has the prompt and started no turn for it. It may add it to the next one."""
+    usages: tuple[Mapping[str, Any], ...] = ()
+    """What each message of the turn used, if the source has that."""
+
+
+_CLOCK_SLACK = 2.0
+"""Seconds: a record may be dated a moment before we wrote that the prompt was handed over."""
+
+
+def past_of_reports(
+    reports: Iterable[Report], prompt: str, since: float, same: Callable[[str, str], bool]
+) -> Past:
+    """Return what a transcript says of `prompt`, handed over at `since` or later. `same` compares prompts."""
+    past, usages = Past(), dict[str, Mapping[str, Any]]()
+    for report in reports:
+        for event in () if report.subagent else report.events:
+            if not past.submitted:
+                is_new = (report.at or 0.0) >= since - _CLOCK_SLACK
+                if isinstance(event, PromptRecorded) and same(event.prompt, prompt) and is_new:
+                    past = Past(submitted=True, prompt_id=event.prompt_id)
+            elif isinstance(event, PromptRecorded) and not event.notice:
+                return past  # what follows answers the next prompt
+            elif isinstance(event, MessageRecorded):
+                usages[event.message_id] = event.usage
+                past = replaced(past, usages=tuple(usages.values()))
+                if event.final:
+                    past = replaced(past, answered=True, text=event.text)
+            elif isinstance(event, TurnInterrupted) and not past.answered:
+                past = replaced(past, interrupted=True)
+    return past
 
 
 class PromptProtocol(Protocol):

@@ -62,7 +62,9 @@ class Delivery:
             draft_patience=spec.draft_patience,
             stop_timeout=spec.stop_timeout,
         )
-        self._terminal = SessionTerminal(session, prompts, observation, resumed, last_word, self._trust)
+        self._terminal = SessionTerminal(
+            session, prompts, observation, resumed, last_word, self._trust, lambda: self.health.turn_ended()
+        )
         self._driver = Driver(
             self._terminal,
             prompts,
@@ -182,8 +184,10 @@ class SessionTerminal:
         resumed: Mapping[str, Any],
         last_word: Callable[[], bool],
         trust: LentTrust,
+        turn_ended: Callable[[], None],
     ) -> None:
         self.last_word = last_word
+        self.turn_ended = turn_ended
         self.may_trust = trust.lend
         self.trusted = trust.answered
         self._resumed = resumed

@@ -180,6 +180,12 @@ class Health:
 
     # ── what follows from it ──
 
+    def turn_ended(self) -> None:
+        """Judge the turn of a message before its receipt says that it ended: nothing more of it will come."""
+        if self._turn.began:  # else it was judged when the agent had rested for a while
+            self._judge_turn()
+        self._judge_registry(patience=0.0)
+
     def _changed(self) -> None:
         evidence = self._session.evidence
         state = evidence.verdict.state
@@ -229,7 +235,7 @@ class Health:
         if now - evidence.verdict.since < _SETTLE:
             self._look_again()
             return
-        self._judge_registry(now)
+        self._judge_registry(_REGISTRY_PATIENCE)
         if evidence.verdict.state in RESTING and self._turn.began:
             self._judge_turn()
             self._turn = _TurnSources()
@@ -279,15 +285,16 @@ class Health:
         path = self._observation.conversation.get("transcript_path")
         return Path(path) if isinstance(path, str) else None
 
-    def _judge_registry(self, now: float) -> None:
+    def _judge_registry(self, patience: float) -> None:
         path = self._observation.registry_path
         if path is None or Source.REGISTRY in self._session.evidence.votes:
             self._unregistered_since = None
             self._found.pop("registry", None)
             return
+        now = self._session.now()
         if self._unregistered_since is None:
             self._unregistered_since = now
-        if now - self._unregistered_since < _REGISTRY_PATIENCE:
+        if now - self._unregistered_since < patience:
             self._look_again()
         else:
             self._set("registry", _NO_REGISTRY.format(_why_unreadable(path)), missing=True)

@@ -44,7 +44,7 @@ from .interruption import AGAIN_INTERVAL, Interruption
 from .message_policy import MessageAction, MessageDecision, Rules, decide, decide_once, decide_unwanted
 from .preparation import Preparation
 from .readiness import Readiness, Step
-from .turn import End, Fact, Outcome, Turn, stop_document
+from .turn import End, Fact, Outcome, Turn, stop_document, usage_facts
 from .turn_terminal import SessionChannel, TurnTerminal, Waker
 
 log = logging.getLogger("remuda.turns")
@@ -550,6 +550,8 @@ class Driver:
         self._in_flight = None
         if outcome.end is End.UNSTARTED and (past := await self._past(flight.leased)).submitted:
             outcome = past_outcome(past, flight.leased, outcome.text)
+        if outcome.end in (End.ANSWERED, End.UNSUBMITTED) and not self._rules.once:
+            self._terminal.turn_ended()
         await self._settle(flight.leased, outcome, unwanted=flight.unwanted)
         self._ahead = None
 
@@ -665,7 +667,8 @@ class Driver:
 def past_outcome(past: Past, leased: Leased, how: str) -> Outcome:
     """Return the outcome of a turn whose end was not observed."""
     if past.answered:
-        return Outcome(End.ANSWERED, past.text, facts={"recovered": True, "prompt_id": past.prompt_id})
+        facts = {"recovered": True, "prompt_id": past.prompt_id, **usage_facts(past.usages)}
+        return Outcome(End.ANSWERED, past.text, facts=facts)
     if past.interrupted:
         who = "on request" if leased.unwanted else "by a human"
         return Outcome(End.INTERRUPTED, f"interrupted {who}")

@@ -35,7 +35,7 @@ from remuda.agents.events import (
 from remuda.agents.prompting import Carried, PromptProtocol
 
 _SHOWN_CHARACTERS = 65_536
-USAGE_UNKNOWN = "usage unknown: the transcript does not have the agent's last message"
+_USAGE_UNKNOWN = "usage unknown: the record of this turn does not have it"
 
 
 _Stop = TurnStopped | TurnFailed | TurnHalted
@@ -429,7 +429,7 @@ class Turn:
             facts = {
                 "by": "transcript",
                 "prompt_id": self.prompt_id,
-                "usage": _sum(self._usage.values()) or None,
+                **usage_facts(self._usage.values()),
             }
             self.end(Outcome(End.ANSWERED, self.said, facts=facts))
 
@@ -438,9 +438,7 @@ class Turn:
 
     def _answer_facts(self, stopped: TurnStopped) -> dict[str, Any]:
         facts: dict[str, Any] = {"session_id": stopped.conversation, "prompt_id": self.prompt_id}
-        facts["usage"] = _sum(self._usage.values()) if self.said is not None else None
-        if facts["usage"] is None:
-            facts["degraded"] = [USAGE_UNKNOWN]
+        facts |= usage_facts(self._usage.values() if self.said is not None else ())
         if stopped.background:
             facts["background"] = [task.kind for task in stopped.background]
         return facts
@@ -479,7 +477,13 @@ def _command_facts(run: CommandRun) -> dict[str, Any]:
     return {"command": True, **began}
 
 
-def _sum(usages: Any) -> dict[str, int]:
+def usage_facts(usages: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the usage of an answer by its messages: null, with the reason, if none has any."""
+    usage = _sum(usages)
+    return {"usage": usage} if usage else {"usage": None, "degraded": [_USAGE_UNKNOWN]}
+
+
+def _sum(usages: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     total: dict[str, int] = {}
     for usage in usages:
         for key, value in usage.items():

@@ -107,6 +107,9 @@ class TurnTerminal(Protocol):
     def handed_over(self) -> None:
         """Note that a prompt was handed over."""
 
+    def turn_ended(self) -> None:
+        """Note that a turn is over, and that everything that reports on it has been waited for."""
+
     def last_word(self) -> bool:
         """Return whether a stop is the end of a turn: no hook but ours can make the agent continue."""
 

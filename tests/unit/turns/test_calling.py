@@ -164,10 +164,21 @@ def test_lost_answer_is_searched_and_the_turn_that_is_found_is_followed(
     assert caller.searched[0].conversation == "trail"
 
 
-def test_lost_answer_of_a_turn_that_has_ended_is_taken_from_the_search(tmp_path: Path) -> None:
-    past = Past(submitted=True, answered=True, text="to hello", prompt_id="t1")
+@pytest.mark.parametrize(
+    ("usages", "usage", "reasons"),
+    [
+        (({"output_tokens": 5}, {"output_tokens": 7}), {"output_tokens": 12}, []),
+        ((), None, ["usage unknown"]),
+    ],
+)
+def test_lost_answer_of_a_turn_that_has_ended_is_taken_from_the_search(
+    tmp_path: Path, usages: tuple[dict[str, int], ...], usage: dict[str, int] | None, reasons: list[str]
+) -> None:
+    past = Past(submitted=True, answered=True, text="to hello", prompt_id="t1", usages=usages)
     found, _ = delivered(tmp_path, Caller(ChannelLost("gone"), pasts=(past,)))
-    assert (found.stage, step(found, "ended")["recovered"]) == ("acked", True)
+    ended = step(found, "ended")
+    assert (found.stage, ended["recovered"], ended["usage"]) == ("acked", True, usage)
+    assert [reason.partition(":")[0] for reason in ended.get("degraded", [])] == reasons
 
 
 def test_call_that_the_search_does_not_find_is_called_again(tmp_path: Path) -> None:

@@ -209,18 +209,26 @@ def test_turn_usage_is_the_sum_of_its_messages_each_counted_once() -> None:
     assert outcome(turn).facts["usage"] == {"input_tokens": 3, "output_tokens": 12}
 
 
-def test_turn_without_hooks_is_answered_by_its_transcript() -> None:
+@pytest.mark.parametrize("usage", [None, {"output_tokens": 5}])
+def test_turn_without_hooks_is_answered_by_its_transcript(usage: dict[str, int] | None) -> None:
     turn = made()
     for signal in (
         PromptRecorded("do it", OURS),
         MessageRecorded("m-1", {}, "running"),
-        MessageRecorded("m-2", {}, "done", final=True),
+        MessageRecorded("m-2", usage or {}, "done", final=True),
     ):
         turn.take(signal)
     assert (turn.ending, turn.said) == (False, "done")
     turn.answered_by_transcript()
-    told = {"by": "transcript", "prompt_id": OURS, "usage": None}
-    assert turn.outcome == Outcome(End.ANSWERED, "done", facts=told)
+    assert turn.outcome is not None
+    assert (turn.outcome.end, turn.outcome.text) == (End.ANSWERED, "done")
+    assert {key: turn.outcome.facts[key] for key in ("by", "prompt_id", "usage")} == {
+        "by": "transcript",
+        "prompt_id": OURS,
+        "usage": usage,
+    }
+    reasons = turn.outcome.facts.get("degraded", [])
+    assert [reason.partition(":")[0] for reason in reasons] == ([] if usage else ["usage unknown"])
 
 
 def test_turn_whose_stop_has_no_text_has_the_answer_of_its_transcript() -> None:

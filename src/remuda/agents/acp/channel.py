@@ -13,7 +13,7 @@ from remuda.agents.permission import PermissionDecision, PermissionRequest
 from remuda.agents.prompting import CallAddress, CallRefused, ChannelLost, Past, PromptCall
 from remuda.errors import InvalidOptions
 from remuda.paths import SocketAddress
-from remuda.untrusted import OWN_DEPTH, as_object, dump_json, parse_json
+from remuda.untrusted import OWN_DEPTH, as_object, as_objects, dump_json, parse_json
 
 from .asking import choose
 from .notes import read_note
@@ -120,7 +120,8 @@ class AcpChannel:
         if not isinstance(turn, str):
             return Past()
         ended = answer.get("answered") is True, str(answer.get("text") or ""), turn
-        return Past(True, *ended, answer.get("interrupted") is True)
+        usages = tuple(as_objects(answer.get("usages")))
+        return Past(True, *ended, answer.get("interrupted") is True, usages=usages)
 
     async def decide(self, request: PermissionRequest, decision: PermissionDecision) -> None:
         try:

@@ -277,6 +277,7 @@ class AcpConversation:
             "answered": past.answered,
             "interrupted": past.interrupted,
             "text": past.text,
+            "usages": past.usages,
         }
 
     # ── permission requests ──

@@ -52,7 +52,8 @@ def find_past(
         elif record.get("type") == "end" and past.prompt_id is not None and turn == past.prompt_id:
             how = record.get("how")
             text = text_at(record, "text") or ""
-            past = Past(True, how == "answered", text, turn, how == "interrupted")
+            usages = (as_object(record.get("usage")),)
+            past = Past(True, how == "answered", text, turn, how == "interrupted", usages=usages)
     return past
 
 

@@ -205,7 +205,7 @@ class ClaudeObserver:
         if status == "waiting":
             reason = event.waiting_for
             self._asked = state = _WAITING_FOR.get(reason, State.WAITING_ANSWER)
-            return [Vote(Source.REGISTRY, state, at, f"waiting: {reason}", WAITING)]
+            return [Vote(Source.REGISTRY, state, at, reason or status, WAITING)]
         if status in ("idle", "shell"):  # at rest, perhaps with a shell in the background
             if self._prompted_at < at <= self._text_at:  # that text was shown before, and reported late
                 at = heard_at

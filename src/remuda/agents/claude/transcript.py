@@ -7,7 +7,7 @@ No hook reports an interrupt, or a permission that was refused at the terminal: 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -25,7 +25,7 @@ from remuda.agents.events import (
     TurnInterrupted,
     TurnRecorded,
 )
-from remuda.agents.prompting import Past
+from remuda.agents.prompting import Past, past_of_reports
 from remuda.agents.state import Source
 from remuda.duration import clamp_seconds
 from remuda.untrusted import LONGEST_NAME, as_object, as_objects, name_at
@@ -45,8 +45,6 @@ _COMMAND_NAME = re.compile(
 # What a command printed, as `/compact` of 2.1.315 and before; later versions have a `system` record for it.
 _COMMAND_OUTPUT = re.compile(r"\s*<local-command-std(out|err)>.*</local-command-std\1>\s*", re.DOTALL)
 _UNKNOWN_COMMAND = re.compile(r"Unknown command: /?(\S+)")
-# A record may be dated a moment before we wrote that the prompt was handed over.
-_CLOCK_SLACK = 2.0
 SIDECHAIN = "sidechain"
 
 Record = Mapping[str, Any]
@@ -154,25 +152,9 @@ def _system(record: Record) -> AgentEvent | None:
 # ── a turn that was not followed ──
 
 
-def read_past(records: Iterable[Record], prompt: str, since: float, same: Any) -> Past:
+def read_past(records: Iterable[Record], prompt: str, since: float, same: Callable[[str, str], bool]) -> Past:
     """Return what happened to `prompt`, handed over at `since` or later. `same` compares two prompts."""
-    past = Past()
-    for record in in_order(records):
-        report = read_record(record)
-        if report.subagent:
-            continue
-        for event in report.events:
-            if not past.submitted:
-                is_new = (report.at or 0.0) >= since - _CLOCK_SLACK
-                if isinstance(event, PromptRecorded) and same(event.prompt, prompt) and is_new:
-                    past = Past(submitted=True, prompt_id=event.prompt_id)
-            elif isinstance(event, PromptRecorded) and not event.notice:
-                return past  # what follows answers the next prompt
-            elif isinstance(event, MessageRecorded) and event.final:
-                past = Past(True, True, event.text, past.prompt_id, past.interrupted)
-            elif isinstance(event, TurnInterrupted) and not past.answered:
-                past = Past(True, False, past.text, past.prompt_id, True)
-    return past
+    return past_of_reports(map(read_record, in_order(records)), prompt, since, same)
 
 
 # ── parts of a record ──

@@ -33,6 +33,7 @@ from .notices import PATCH, SHELL
 Record = Mapping[str, Any]
 # The clock of the file and ours are one, but the date of a record is cut to milliseconds.
 _UNCLEAR_SECONDS = 0.01
+_USAGE_RECORD = "token_usage_record"
 _TOOLS = {"CommandExecution": SHELL, "FileChange": PATCH, "McpToolCall": "mcp", "WebSearch": "web_search"}
 
 
@@ -65,6 +66,7 @@ def prompt_of(payload: Record) -> str | None:
 def read_past(records: Iterable[Record], prompt: str, since: float) -> Past:
     """Return what became of `prompt`, handed over at `since` or later."""
     turn: object = None
+    usages: list[dict[str, Any]] = []
     for record in records:
         payload, at = payload_of(record), date_of(record)
         kind = payload.get("type")
@@ -76,8 +78,11 @@ def read_past(records: Iterable[Record], prompt: str, since: float) -> Past:
         ):
             turn = payload.get("turn_id")
         elif turn is not None and payload.get("turn_id") == turn:
+            if record.get("type") == _USAGE_RECORD:
+                usages.append(_usage(payload))
             if kind == "task_complete" and not payload.get("error"):
-                return Past(True, True, str(payload.get("last_agent_message") or ""), str(turn))
+                text = str(payload.get("last_agent_message") or "")
+                return Past(True, True, text, str(turn), usages=tuple(usages))
             if kind == "turn_aborted":
                 return Past(True, prompt_id=str(turn), interrupted=True)
     return Past() if turn is None else Past(True, prompt_id=str(turn))
@@ -130,7 +135,7 @@ class CodexConversations:
         payload, at = payload_of(record), date_of(record)
         item, kind = _item(payload), payload.get("type")
         one = str(item.get("id") or f"{payload.get('turn_id')}:{kind}")
-        if record.get("type") == "token_usage_record":
+        if record.get("type") == _USAGE_RECORD:
             used = self.usage(record, session_id)
             if isinstance(used, MessageUsage):
                 return [Entry(used.id, EntryKind.USAGE, at, model=used.model or None, tokens=used.tokens)]
@@ -154,17 +159,9 @@ class CodexConversations:
         payload = payload_of(record)
         if payload.get("type") == "task_started":
             return TurnBegun(str(payload.get("turn_id")), date_of(record))
-        if record.get("type") != "token_usage_record" or payload.get("thread_id") not in (None, session_id):
+        if record.get("type") != _USAGE_RECORD or payload.get("thread_id") not in (None, session_id):
             return None
-        count = {key: _count(value) for key, value in as_object(payload.get("usage")).items()}
-        cached, written = count.get("cached_input_tokens") or 0, count.get("cache_write_input_tokens") or 0
-        given = count.get("input_tokens")
-        tokens = Tokens(
-            None if given is None else max(0, given - cached - written),
-            count.get("output_tokens"),
-            cached,
-            written,
-        )
+        tokens = Tokens(*_usage(payload).values())
         response = str(payload.get("response_id") or payload.get("turn_id"))
         return MessageUsage(response, str(payload.get("model") or ""), tokens, date_of(record))
 
@@ -173,6 +170,19 @@ class CodexConversations:
 
     def order(self, among: Iterable[Record]) -> RecordOrder:
         return AsWritten()
+
+
+def _usage(payload: Record) -> dict[str, int | None]:
+    """Return the tokens of one answer of the model, as all agents count them."""
+    count = {key: _count(value) for key, value in as_object(payload.get("usage")).items()}
+    cached, written = count.get("cached_input_tokens") or 0, count.get("cache_write_input_tokens") or 0
+    given = count.get("input_tokens")
+    return {
+        "input_tokens": None if given is None else max(0, given - cached - written),
+        "output_tokens": count.get("output_tokens"),
+        "cache_read_input_tokens": cached,
+        "cache_creation_input_tokens": written,
+    }
 
 
 def _count(value: object) -> int | None:

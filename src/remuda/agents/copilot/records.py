@@ -26,15 +26,13 @@ from remuda.agents.events import (
     TurnInterrupted,
     TurnRecorded,
 )
-from remuda.agents.prompting import Past
+from remuda.agents.prompting import Past, past_of_reports
 from remuda.agents.state import Source
 from remuda.untrusted import LONGEST_NAME, as_object, name_at
 
 from .asking import QUESTION, question_dialog, request_input, tool_name
 
 Record = Mapping[str, Any]
-# A record may be dated a moment before we wrote that the prompt was handed over.
-_CLOCK_SLACK = 2.0
 
 
 def read_record(record: Record, session_id: str | None = None) -> Report:
@@ -178,20 +176,4 @@ _READERS: dict[str, Callable[[Record, str | None], Iterator[AgentEvent]]] = {
 
 def read_past(records: Iterable[Record], prompt: str, since: float, same: Callable[[str, str], bool]) -> Past:
     """Return what happened to `prompt`, handed over at `since` or later."""
-    past = Past()
-    for record in records:
-        report = read_record(record)
-        if report.subagent:
-            continue
-        for event in report.events:
-            if not past.submitted:
-                is_new = (report.at or 0.0) >= since - _CLOCK_SLACK
-                if isinstance(event, PromptRecorded) and same(event.prompt, prompt) and is_new:
-                    past = Past(submitted=True, prompt_id=event.prompt_id)
-            elif isinstance(event, PromptRecorded):
-                return past  # what follows answers the next prompt
-            elif isinstance(event, MessageRecorded) and event.final:
-                past = Past(True, True, event.text, past.prompt_id, past.interrupted)
-            elif isinstance(event, TurnInterrupted) and not past.answered:
-                past = Past(True, False, past.text, past.prompt_id, True)
-    return past
+    return past_of_reports(map(read_record, records), prompt, since, same)

@@ -193,6 +193,6 @@ def past_of(messages: Sequence[Document], turn: str, *, busy: bool) -> Past:
         return Past(submitted=True, prompt_id=turn)
     end = end_of(answers, turn, "")
     if isinstance(end, TurnStopped):
-        return Past(True, True, end.text, turn)
+        return Past(True, True, end.text, turn, usages=tuple(map(usage_of, answers)))
     cut = not is_over(answers[-1])
     return Past(True, False, "", turn, interrupted=isinstance(end, TurnInterrupted) and not cut)

@@ -10,13 +10,15 @@ from remuda.agents.acp.records import AcpConversations, file_name, find_past
 from remuda.agents.conversation import EntryKind, MessageUsage, Tokens, TurnBegun
 from remuda.agents.prompting import Past
 
+_USAGE = {"input_tokens": 3, "output_tokens": 5}
+
 
 def _prompt(turn: str, message: str | None, text: str, at: float) -> dict[str, Any]:
     return {"type": "prompt", "turn": turn, "message": message, "text": text, "at": at}
 
 
 def _end(turn: str, how: str, text: str = "") -> dict[str, Any]:
-    return {"type": "end", "turn": turn, "how": how, "text": text}
+    return {"type": "end", "turn": turn, "how": how, "text": text, "usage": _USAGE}
 
 
 @pytest.mark.parametrize(
@@ -24,9 +26,9 @@ def _end(turn: str, how: str, text: str = "") -> dict[str, Any]:
     [
         ([], Past(submitted=True, prompt_id="t2")),
         ([_end("t1", "answered", "no")], Past(submitted=True, prompt_id="t2")),
-        ([_end("t2", "answered", "yes")], Past(True, True, "yes", "t2")),
-        ([_end("t2", "interrupted")], Past(True, False, "", "t2", interrupted=True)),
-        ([_end("t2", "failed", "why")], Past(True, False, "why", "t2")),
+        ([_end("t2", "answered", "yes")], Past(True, True, "yes", "t2", usages=(_USAGE,))),
+        ([_end("t2", "interrupted")], Past(True, False, "", "t2", interrupted=True, usages=(_USAGE,))),
+        ([_end("t2", "failed", "why")], Past(True, False, "why", "t2", usages=(_USAGE,))),
     ],
 )
 def test_past_of_a_message_is_its_last_record(ends: list[dict[str, Any]], past: Past) -> None:

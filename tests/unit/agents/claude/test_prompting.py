@@ -295,6 +295,10 @@ def past(*records: dict[str, Any], prompt: str = "do it", since: float = BEGAN) 
     return PROMPTS.past(records, prompt, since)
 
 
+def answered(text: str) -> Past:
+    return Past(True, True, text, "p-1", usages=(USAGE,))
+
+
 def test_past_nothing_of_it_was_never_submitted() -> None:
     assert past() == Past()
     assert past(user("something else"), assistant("yes")) == Past()
@@ -302,16 +306,15 @@ def test_past_nothing_of_it_was_never_submitted() -> None:
 
 def test_past_prompt_without_an_answer_was_submitted() -> None:
     assert past(user("do it")) == Past(submitted=True, prompt_id="p-1")
-    assert past(user("do it"), assistant("running", "tool_use"), tool_result()) == Past(
-        submitted=True, prompt_id="p-1"
-    )
+    unanswered = past(user("do it"), assistant("running", "tool_use"), tool_result())
+    assert unanswered == Past(submitted=True, prompt_id="p-1", usages=(USAGE,))
 
 
 def test_past_answer_is_the_last_that_ended_its_turn() -> None:
     records = [user("do it"), assistant("running", "tool_use"), tool_result(), assistant("done")]
-    assert past(*records) == Past(True, True, "done", "p-1")
+    assert past(*records) == answered("done")
     more = [user("Stop hook feedback:\ngo on", isMeta=True), assistant("and more")]
-    assert past(*records, *more) == Past(True, True, "and more", "p-1")
+    assert past(*records, *more) == answered("and more")
 
 
 def test_past_answer_that_was_written_before_its_prompt_counts() -> None:
@@ -319,7 +322,7 @@ def test_past_answer_that_was_written_before_its_prompt_counts() -> None:
     prompt = user("do it", uuid="u-2", parentUuid="a-1")
     answer = assistant("done", uuid="a-2", parentUuid="u-2")
     before = [user("earlier", uuid="u-1", parentUuid=None), assistant("then", uuid="a-1", parentUuid="u-1")]
-    assert past(*before, answer, prompt) == Past(True, True, "done", "p-1")
+    assert past(*before, answer, prompt) == answered("done")
 
 
 def test_past_answer_to_the_next_prompt_is_not_its_own() -> None:
@@ -327,6 +330,17 @@ def test_past_answer_to_the_next_prompt_is_not_its_own() -> None:
         submitted=True, prompt_id="p-1"
     )
     assert past(user("do it"), assistant("done"), user("do it"), assistant("again")).text == "done"
+
+
+def test_past_usage_is_that_of_its_own_messages_each_counted_once() -> None:
+    def used(message_id: str, tokens: int, stop: str) -> dict[str, Any]:
+        record = assistant("done", stop)
+        record["message"] |= {"id": message_id, "usage": {"output_tokens": tokens}}
+        return record
+
+    tools = [used("m-1", 1, "tool_use"), used("m-1", 5, "tool_use"), tool_result()]
+    found = past(user("do it"), *tools, used("m-2", 7, "end_turn"), user("next"), used("m-3", 9, "end_turn"))
+    assert found.usages == ({"output_tokens": 5}, {"output_tokens": 7})
 
 
 def test_past_notice_to_itself_is_no_next_prompt() -> None:
@@ -338,7 +352,7 @@ def test_past_summary_of_a_conversation_that_was_compacted_is_no_next_prompt() -
     summary = user("This session is being continued from before: …", 1, isCompactSummary=True, promptId="p-2")
     assert recorded(summary) is None
     records = [user("do it"), assistant("running", "tool_use"), tool_result(), summary, assistant("done")]
-    assert past(*records) == Past(True, True, "done", "p-1")
+    assert past(*records) == answered("done")
 
 
 def test_past_words_of_a_subagent_do_not_count() -> None:
@@ -354,13 +368,14 @@ def test_past_api_error_is_no_answer() -> None:
 def test_past_what_the_cli_itself_writes_on_resuming_is_no_answer() -> None:
     written = assistant("No response requested.", "stop_sequence")
     written["message"]["model"] = "<synthetic>"
-    assert past(user("do it"), written) == Past(submitted=True, prompt_id="p-1")
+    found = past(user("do it"), written)
+    assert (found.submitted, found.answered) == (True, False)
 
 
 def test_past_interrupt_is_reported_unless_it_was_answered_before() -> None:
     interrupt = user("[Request interrupted by user]")
     assert past(user("do it"), interrupt) == Past(True, False, "", "p-1", True)
-    assert past(user("do it"), assistant("done"), interrupt) == Past(True, True, "done", "p-1")
+    assert past(user("do it"), assistant("done"), interrupt) == answered("done")
 
 
 def test_past_same_words_of_an_earlier_time_are_another_prompt() -> None:

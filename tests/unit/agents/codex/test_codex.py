@@ -174,6 +174,17 @@ def test_past_by_the_file_of_the_conversation() -> None:
     assert not read_past([asked, failed], "hello", AT).answered
 
 
+def test_past_has_the_usage_of_its_own_turn() -> None:
+    def used(turn: str, count: int) -> dict[str, Any]:
+        counts = {"input_tokens": 15, "cached_input_tokens": 3, "output_tokens": count}
+        return {"type": "token_usage_record", "payload": {"turn_id": turn, "usage": counts}}
+
+    end = record("task_complete", last_agent_message="yes")
+    past = read_past([message("UserMessage", "hello"), used("a", 7), used("b", 70), end], "hello", AT)
+    assert [usage["output_tokens"] for usage in past.usages] == [7]
+    assert past.usages[0]["input_tokens"] == 12
+
+
 def test_entries_and_usage_of_a_conversation() -> None:
     reader = CodexConversations()
     tool = record(

@@ -14,7 +14,7 @@ from remuda.agents.copilot import post_hook
 from remuda.agents.copilot.hooks import answer_permission, read_hook
 from remuda.agents.copilot.messages import PrintReader
 from remuda.agents.copilot.prompting import same
-from remuda.agents.copilot.records import read_past, read_record
+from remuda.agents.copilot.records import read_past, read_record, read_usage
 from remuda.agents.events import (
     ConversationStarted,
     DialogReported,
@@ -130,6 +130,8 @@ def test_record_usage_without_what_was_cached_and_denied_tool() -> None:
 _PROMPT = _record("user.message", content="hello", messageId="m1")
 _ANSWER = _record("assistant.message", content="yes", messageId="a1", toolRequests=[])
 _ABORT = _record("abort")
+_USED = _record("session.usage_record", usage={"apiCallId": "c1", "inputTokens": 3, "outputTokens": 5})
+_TOKENS = read_usage({"inputTokens": 3, "outputTokens": 5})
 _NEXT = _record("user.message", content="next", messageId="m2")
 _AT = 1795003200.0
 
@@ -140,7 +142,8 @@ _AT = 1795003200.0
         ([], Past()),
         ([_NEXT], Past()),
         ([_PROMPT], Past(True, prompt_id="m1")),
-        ([_PROMPT, _ANSWER], Past(True, True, "yes", "m1")),
+        ([_PROMPT, _ANSWER], Past(True, True, "yes", "m1", usages=({},))),
+        ([_PROMPT, _ANSWER, _USED, _NEXT, _USED], Past(True, True, "yes", "m1", usages=({}, _TOKENS))),
         ([_PROMPT, _ABORT], Past(True, False, "", "m1", True)),
         ([_PROMPT, _NEXT, _ANSWER], Past(True, prompt_id="m1")),
         ([_record("user.message", "2026-11-18T11:59:00.000Z", content="hello")], Past()),

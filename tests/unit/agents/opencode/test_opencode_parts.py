@@ -14,7 +14,7 @@ from remuda.agents.conversation import MessageUsage, Tokens, TurnBegun
 from remuda.agents.opencode.asking import OpencodePermissions, answer_list
 from remuda.agents.opencode.conversation import OpencodeConversations
 from remuda.agents.opencode.launch import find_address, make_companion, make_launch, merged, read_words
-from remuda.agents.opencode.messages import find_call, make_message_id, past_of
+from remuda.agents.opencode.messages import find_call, make_message_id, past_of, usage_of
 from remuda.agents.opencode.prompting import OpencodePrompts
 from remuda.agents.opencode.server import ServerAddress
 from remuda.agents.opencode.warm import OpencodeWarm
@@ -60,7 +60,8 @@ def test_past_of_a_message() -> None:
     assert past_of([prompt, running], "msg_1", busy=True) == Past(submitted=True, prompt_id="msg_1")
     cut = past_of([prompt, running], "msg_1", busy=False)
     assert (cut.submitted, cut.answered, cut.interrupted) == (True, False, False)
-    assert past_of([prompt, answered("msg_1")], "msg_1", busy=False) == Past(True, True, "words", "msg_1")
+    past = past_of([prompt, answered("msg_1")], "msg_1", busy=False)
+    assert past == Past(True, True, "words", "msg_1", usages=(usage_of(answered("msg_1")),))
     error = {"name": "MessageAbortedError"}
     aborted = message("assistant", "msg_2", parentID="msg_1", error=error)
     assert past_of([prompt, aborted], "msg_1", busy=False).interrupted
