@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -336,9 +337,10 @@ class RemoteHosts:
         _must_operate(hub)
         _must_speak(self._must_know(hub, host))
         now = time.time()
-        message = exchange.make_message(host, session, new_id(now), hub.member.name, prompt, options)
+        sender_key = hub.member.name
+        message = exchange.make_message(host, session, new_id(now), sender_key, prompt, options, hub.now())
         data = message.data()
-        expires = hub.now() + min(message.ttl or KEPT_SECONDS, KEPT_SECONDS)
+        expires = min(message.expires or math.inf, hub.now() + KEPT_SECONDS)
         facts = {"host": host, "session": session, "sent_at": now, "expires": expires}
         facts |= {"sender": sender} if sender else {}
         await asyncio.to_thread(self._sent.note, message.id, **facts)
@@ -387,21 +389,27 @@ class RemoteHosts:
         sent = self._sent.get(message_id) or {}
         host = str(sent.get("host"))
         steps: list[Document] = [{"stage": "sent", "at": finite(sent.get("sent_at"))}]
-        stored, answer, where = None, None, host
+        stored, known, answer, where = None, None, None, host
+        expires = finite(sent.get("expires"))
         try:
             if hub is not None:
                 stored = await hub.load_last(RECEIPT, subjects.receipt_subject(host, message_id))
         except HubUnreachable:
             hub = None
-        if stored is not None and stored.data:
+        if hub is not None and stored is not None and stored.data:
             known = exchange.read_receipt(stored.data, host)
+            if known["stage"] == exchange.CLAIMED:
+                if stored.at <= expires:  # so the host may have it, and will say what became of it
+                    expires = finite(sent.get("sent_at")) + hub.ahead + KEPT_SECONDS
+                known = None
+        if known is not None:
             by = -self._ahead(self._hosts.get(host, {}))
             steps += [{**one, "at": exchange.moment(finite(one.get("at")) + by)} for one in known["steps"]]
             answer = known.get("answer")
         elif sent.get("refused"):
             steps.append({"stage": "dropped", "at": steps[0]["at"], "reason": "the hub refused it"})
-        elif hub is not None and hub.now() > finite(sent.get("expires")):
-            at = finite(sent.get("expires")) - hub.ahead
+        elif hub is not None and hub.now() > expires + _CLOCK_ERROR:
+            at = expires - hub.ahead
             steps.append({"stage": "expired", "at": at, "reason": f"{host} did not confirm it in time"})
         else:
             where = self._where(hub, host, sent)
