@@ -238,6 +238,21 @@ def test_sessions_that_have_ended_elsewhere_are_listed_with_all(pair: Pair) -> N
     assert rows("--all", "--local") == []
 
 
+def test_a_key_that_is_revoked_while_the_hub_is_down_has_no_sessions_after_its_start(pair: Pair) -> None:
+    bench, desk, _ = pair
+    gone = bench.machine("gone", "host")
+    gone.start("work")
+    desk.until_session("gone", "work")
+    gone.boss_end(signal.SIGKILL)
+    bench.hub.end()
+    done = bench.hub.remuda("fleet", "keys", "revoke", "gone")
+    assert done.out == "revoked the key of gone\n"
+    assert "the hub is not running; start it with 'remuda fleet serve'" in done.err
+    bench.hub.start()
+    desk.until_connected()
+    assert [one for one in desk.remuda.json("ls") if one["host"] == "gone"] == []
+
+
 def test_a_hub_that_does_not_answer_is_an_error_in_words(pair: Pair) -> None:
     machine = Machine(pair.bench.folder / "patient", "patient")
     pair.bench.machines.append(machine)

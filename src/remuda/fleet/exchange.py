@@ -164,7 +164,7 @@ def put_options(message: FleetMessage, age: float) -> dict[str, Any]:
 
 
 def expiry(message: FleetMessage, stored_at: float) -> float:
-    """Return when a message expires, by the hub's clock. One that the network held up is not valid for longer."""
+    """Return when a message expires, by the hub's clock; the network does not make that later."""
     by_age = stored_at + message.ttl if message.ttl else math.inf
     return min(by_age, message.expires or math.inf)
 

@@ -368,8 +368,10 @@ class FleetHost:
         return inbox
 
     async def _end(self, hub: Hub, message: FleetMessage, stage: str, reason: str) -> None:
-        """Store the end of a message that is not put. One that has a receipt keeps it: it was handed out before,
-        and its inbox may have been removed since."""
+        """Store the end of a message that is not put.
+
+        One that has a receipt keeps it: it was handed out before, and its inbox may have been removed since.
+        """
         step = {"stage": stage, "at": time.time(), "reason": one_line(reason)}
         with suppress(Outdated):
             await self._store_first(hub, message, step, replace=message.id in self._claimed)

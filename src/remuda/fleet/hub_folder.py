@@ -130,10 +130,10 @@ class HubFolder:
     def replicas(self) -> int:
         return int(self._read().get("replicas") or 1)
 
-    def use_cluster(self, url: str, replicas: int) -> None:
-        """Note that the hub is a server or a cluster that someone else runs."""
+    def use_cluster(self, url: str, replicas: int, ca: str | None) -> None:
+        """Note that the hub is a server or a cluster that someone else runs. `ca` is what new keys trust."""
         with self._lock():
-            self._write({**self._read(), "cluster": url, "replicas": replicas})
+            self._write({**self._read(), "cluster": url, "replicas": replicas, "ca": ca})
 
     @property
     def accounts(self) -> bytes:
@@ -167,7 +167,7 @@ class HubFolder:
             state["keys"][name] = {"public": public, "roles": list(roles), "created": int(time.time())}
             self._write(state)
             self._reload()
-        return Key(name, roles, seed, self.certificate.read_text())
+        return Key(name, roles, seed, str(state.get("ca") or self.certificate.read_text()))
 
     def revoke(self, name: str) -> None:
         with self._lock():
