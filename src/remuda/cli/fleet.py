@@ -436,12 +436,12 @@ def status(as_json: bool) -> None:
     fields += [("problem", f"{name}: {why}") for name, why in sorted(document.get("problems", {}).items())]
     if document.get("events_waiting"):
         fields.append(("to report", f"{document['events_waiting']} events that the hub has not got"))
+    fields += [("refused", _refusal(one, now)) for one in document.get("refusals", ())]
     print_fields(fields)
     if document["hosts"]:
         echo()
-        print_table(
-            ("HOST", "STATE", "SESSIONS", "VERSION", "NOTE"), [_row(one, now) for one in document["hosts"]]
-        )
+        names = ("HOST", "STATE", "SESSIONS", "ROLES", "VERSION", "NOTE")
+        print_table(names, [_row(one, now) for one in document["hosts"]])
 
 
 @command.command("events", short_help="Print what happened on other hosts.")
@@ -503,6 +503,15 @@ def requests(as_json: bool) -> None:
     print_table(("ID", "AGE", "HOST", "ATTEMPTS", "STATE"), rows)
 
 
+def _refusal(one: dict[str, Any], now: float) -> str:
+    whose = (
+        f"the {'revoked ' if one['revoked'] else ''}key of {one['key']}" if one["key"] else "an unknown key"
+    )
+    what = f", {one['what']} to '{one['subject']}'" if one["subject"] else ""
+    times = f", {one['count']} times" if one["count"] > 1 else ""
+    return f"{whose}, from {one['from']}{what}{times}, {show_duration(max(0.0, now - one['at']))} ago"
+
+
 def _row(host: dict[str, Any], now: float) -> tuple[str, ...]:
     state = style("connected", fg="green")
     if not host["reachable"]:
@@ -511,7 +520,10 @@ def _row(host: dict[str, Any], now: float) -> tuple[str, ...]:
     notes = [] if host["speaks"] else ["an older version: lists its sessions, takes no requests"]
     if host["cannot"] and host["speaks"]:
         notes.append(f"an older version: does not offer {', '.join(host['cannot'])}")
+    if waiting := host.get("messages_waiting"):
+        notes.append(f"{waiting} message{'s wait' if waiting > 1 else ' waits'} for it at the hub")
     if abs(host["clock_ahead"]) > 5:
         notes.append(f"its clock is {show_duration(abs(host['clock_ahead']), precise=True)} ")
         notes[-1] += "ahead" if host["clock_ahead"] > 0 else "behind"
-    return host["name"], state, str(host["sessions"]), host["version"], "; ".join(notes)
+    roles = ", ".join(host.get("roles", ()))
+    return host["name"], state, str(host["sessions"]), roles, host["version"], "; ".join(notes)

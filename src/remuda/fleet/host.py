@@ -243,7 +243,7 @@ class FleetHost:
             tasks.create_task(self._take_each(hub, waiting))
 
     async def _take_each(self, hub: Hub, waiting: dict[str, list[_Waiting]]) -> None:
-        last, missing = await hub.handed_out()
+        last, missing, _ = await hub.queue(hub.member.name)
         early: list[Taken] = []
         missed_at = time.monotonic()
         async with aclosing(hub.taking(INBOX, hub.member.name, _FETCH_TIMEOUT)) as messages:

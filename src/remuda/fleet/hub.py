@@ -38,7 +38,7 @@ from remuda.untrusted import finite, one_line
 
 from . import streams, subjects
 from .hub_folder import SERVER_NAME
-from .hub_types import HubRequest, Outdated, Stored, Taken, moment, stored_value
+from .hub_types import HubRequest, Outdated, QueueState, Stored, Taken, moment, stored_value
 from .membership import Membership
 from .streams import ACK_WAIT, BATCH, MAX_STREAM_BYTES
 from .subjects import HOSTS, NEW, SESSIONS, KeyRecord
@@ -464,15 +464,20 @@ class Hub:
 
     # ── messages ──
 
-    async def handed_out(self) -> tuple[int, int]:
-        """Return of the queue of this host how many deliveries there were, and how many are not settled."""
+    async def queue(self, host: str) -> QueueState:
+        """Return the state of a host's queue of messages. Only operators may ask for that of another host."""
         async with self._calling("a question about messages"):
-            answer = await self._question(subjects.queue_subject(self.member.name))
+            answer = await self._question(subjects.queue_subject(host))
         document = subjects.read(answer.data)
         delivered = document.get("delivered")
         if not isinstance(delivered, dict):
-            raise HubRefused(f"the hub has no queue for '{self.member.name}'", hint=_NOT_PREPARED)
-        return int(finite(delivered.get("consumer_seq"))), int(finite(document.get("num_ack_pending")))
+            raise HubRefused(f"the hub has no queue for '{host}'", hint=_NOT_PREPARED)
+        numbers = (
+            delivered.get("consumer_seq"),
+            document.get("num_ack_pending"),
+            document.get("num_pending"),
+        )
+        return QueueState(*(int(finite(one)) for one in numbers))
 
     async def taking(self, stream: str, consumer: str, wait: float) -> AsyncGenerator[Taken | None, None]:
         """Yield what a queue of the hub hands out, one at a time; None when that was nothing for a while."""

@@ -20,6 +20,7 @@ from remuda.errors import (
     NotInFleet,
     PermissionRefused,
     RemoteProtocolError,
+    RemudaError,
     WaitTimeout,
 )
 from remuda.inbox.message import new_id
@@ -55,6 +56,8 @@ _TAKEN_TIMEOUT = 3.0
 """How long `send` waits for the host to take the message, before it reports that the hub has it."""
 _LONGEST_WAIT = 60.0
 _LONGEST_REQUEST = 120.0
+_COUNT_TIMEOUT = 2.0
+"""A hub that has the rights of an older version does not answer."""
 _UNREACHABLE_REQUEST = 3.0
 """For a host that was not heard of: it may be back, and not known to be yet."""
 
@@ -189,7 +192,8 @@ class RemoteHosts:
         hub = self._hub
         seen = finite(known.get("at")) - (hub.ahead if hub is not None else 0.0)
         reachable = hub is not None and time.time() - seen < LEASE
-        protocol = known.get("protocol")
+        protocol, roles = known.get("protocol"), known.get("roles")
+        roles = roles if isinstance(roles, list) else []
         return {
             "name": name,
             "reachable": reachable,
@@ -200,7 +204,22 @@ class RemoteHosts:
             "clock_ahead": round(self._ahead(known), 1),
             "sessions": sum(host == name for host, _ in self._sessions),
             "pool": known.get("pool") is True,
+            "roles": [str(role) for role in Role if role in roles],
         }
+
+    async def count_messages(self, hub: Hub) -> dict[str, int]:
+        """Return how many messages the hub has for each host; only of those that it reports at once."""
+        counts: dict[str, int] = {}
+
+        async def count(host: str) -> None:
+            with contextlib.suppress(RemudaError):
+                state = await hub.queue(host)
+                counts[host] = state.pending + state.unsettled
+
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_COUNT_TIMEOUT):
+                await asyncio.gather(*map(count, self._hosts))
+        return counts
 
     def _ahead(self, known: Mapping[str, Any]) -> float:
         """Return how far the clock of that host is ahead of ours."""
