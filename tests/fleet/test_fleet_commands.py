@@ -129,6 +129,19 @@ def test_a_session_is_started_on_the_other_machine(pair: Pair) -> None:
     until(lambda: desk.remuda.json("ls") == [], "the session to be gone")
 
 
+def test_a_session_whose_name_is_written_otherwise_on_the_hub_is_reached_as_any_other(pair: Pair) -> None:
+    desk, build = pair.desk, pair.build
+    work = pair.start(name := "v1.2@home+x_y")
+    assert desk.remuda("send", work, "hello", "--wait").out == "REPLY#1 to: hello\n"
+    assert [f"{one['host']}/{one['name']}" for one in desk.remuda.json("ls")] == [work]
+    assert [one["prompt"] for one in desk.remuda.json("messages", work)] == ["hello"]
+    assert "REPLY#1 to: hello" in desk.remuda("show", work).out
+    assert "REPLY#1 to: hello" in desk.remuda("logs", work).out
+    assert build.prompts(name) == ["hello"]
+    desk.remuda("kill", work)
+    until(lambda: desk.remuda.json("ls") == [], "the session to be gone")
+
+
 def test_a_key_does_only_what_its_role_allows(pair: Pair, work: str) -> None:
     viewer = pair.bench.machine("viewer", "viewer")
     viewer.until_session("build7", work.partition("/")[2])
