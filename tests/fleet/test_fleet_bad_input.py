@@ -110,6 +110,29 @@ def test_a_clock_that_is_wrong_by_an_hour_changes_nothing(pair: Pair, shift: flo
     assert desk.remuda("kill", f"{name}/work").out.startswith(f"{name}/work ended")
 
 
+@pytest.mark.parametrize("shift", [pytest.param(HOUR, marks=pytest.mark.soak(only=True)), -HOUR])
+def test_a_sender_whose_clock_is_wrong_by_an_hour_sends_decides_and_runs(pair: Pair, shift: float) -> None:
+    bench, _, build = pair
+    name = "ahead" if shift > 0 else "behind"
+    folder = bench.folder / f"clock-sender-{name}"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(SHIFTED.format(shift=shift))
+    sender = bench.machine(f"sender-{name}", "operator", env={"PYTHONPATH": str(folder)})
+    work = pair.start(name)
+    sender.until_session("build7", name)
+    assert sender.remuda("send", work, "hello", "--ttl", "60", "--wait").out == "REPLY#1 to: hello\n"
+    message = sender.send(work, "RUNBASH touch approved")
+    until(lambda: sender.remuda.json("queue")["items"], "the request in the queue")
+    sender.remuda("approve", work, "--yes")
+    sender.until_stage(message, "acked")
+    assert (build.remuda.cwd / "approved").exists()
+    build.remuda("pool", "serve", "--demo", "--fleet", "--detach", "--size", "1", "--prewarm", "0")
+    until(lambda: any(one["pool"] for one in sender.status()["hosts"]), "the pool")
+    run = ("run", "--fleet", "--demo", "--cwd", str(build.remuda.cwd), "hello", "--timeout", "60")
+    assert sender.remuda(*run).out == "REPLY#1 to: hello\n"
+    build.remuda("pool", "stop")
+
+
 def test_a_hub_that_cannot_write_refuses_a_message_and_loses_none(pair: Pair) -> None:
     bench, desk, build = pair
     work = pair.start("readonly")
