@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from remuda.keeper.client import KeeperClient
+from support.commands import COMMAND
 from support.fleet import Pair
 from support.keeper import until
 from support.messages import why_awake
@@ -217,8 +219,15 @@ def test_a_prompt_runs_on_any_host_that_offers_its_pool(pair: Pair) -> None:
         check=False,
     )
     assert done.stdout == "REPLY#1 to: from python\ntoken done\n", done.stderr
+    os.mkfifo(gate := build.remuda.cwd / "gate")
+    held = ("--permission-mode", "bypassPermissions", "--stream", "--timeout", "40", f"RUNBASH cat '{gate}'")
+    with subprocess.Popen([*COMMAND, *words, *held], env=desk.remuda.env, stdout=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert running.stdout.read(7) == b"running"  # its turn cannot end before the gate is open
+        gate.write_text("opened")
+        assert b"opened" in running.stdout.read()
     listed = json.loads(desk.remuda("fleet", "requests", "--json").out)
-    assert len(listed) == 5
+    assert len(listed) == 6
     assert {one["host"] for one in listed} == {"build7"}
     assert "answered" in desk.remuda("fleet", "requests").out
     assert "may not act on other hosts" in build.remuda("run", "--fleet", "x", code=8).err
