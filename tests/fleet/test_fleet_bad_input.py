@@ -9,14 +9,18 @@ import resource
 import signal
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from remuda.errors import HubRefused
 from remuda.fleet import exchange, subjects
 from remuda.fleet.hub import Hub
-from remuda.fleet.membership import Membership, member_file, read_key
-from support.fleet import FleetBench, HubMachine, Machine, Pair, two_machines
+from remuda.fleet.hub_folder import new_seed
+from remuda.fleet.membership import Key, Membership, member_file, read_key
+from support.commands import until_line
+from support.fleet import FleetBench, HubMachine, Machine, Pair, free_port, two_machines
 from support.heimdall_client import PATIENCE
 from support.keeper import until
 
@@ -70,6 +74,8 @@ def test_messages_for_a_host_whose_key_was_revoked_wait_for_its_new_key(pair: Pa
     until(lambda: not is_listed(), "the removal of its sessions")
     message = desk.send(work, "for later")
     assert desk.receipt(message)["stage"] == "sent"
+    listed = desk.remuda("fleet", "status").out
+    assert re.search(r"build7 .* host .*1 message waits for it at the hub", listed)
     build.remuda("fleet", "leave")
     (bench.hub.remuda.cwd / "build7.key").unlink()
     build.join(bench.hub, "host")
@@ -102,6 +108,29 @@ def test_a_clock_that_is_wrong_by_an_hour_changes_nothing(pair: Pair, shift: flo
     assert max(times) - min(times) < HOUR / 2
     # Requests have a deadline, in the hub's time.
     assert desk.remuda("kill", f"{name}/work").out.startswith(f"{name}/work ended")
+
+
+@pytest.mark.parametrize("shift", [pytest.param(HOUR, marks=pytest.mark.soak(only=True)), -HOUR])
+def test_a_sender_whose_clock_is_wrong_by_an_hour_sends_decides_and_runs(pair: Pair, shift: float) -> None:
+    bench, _, build = pair
+    name = "ahead" if shift > 0 else "behind"
+    folder = bench.folder / f"clock-sender-{name}"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(SHIFTED.format(shift=shift))
+    sender = bench.machine(f"sender-{name}", "operator", env={"PYTHONPATH": str(folder)})
+    work = pair.start(name)
+    sender.until_session("build7", name)
+    assert sender.remuda("send", work, "hello", "--ttl", "60", "--wait").out == "REPLY#1 to: hello\n"
+    message = sender.send(work, "RUNBASH touch approved")
+    until(lambda: sender.remuda.json("queue")["items"], "the request in the queue")
+    sender.remuda("approve", work, "--yes")
+    sender.until_stage(message, "acked")
+    assert (build.remuda.cwd / "approved").exists()
+    build.remuda("pool", "serve", "--demo", "--fleet", "--detach", "--size", "1", "--prewarm", "0")
+    until(lambda: any(one["pool"] for one in sender.status()["hosts"]), "the pool")
+    run = ("run", "--fleet", "--demo", "--cwd", str(build.remuda.cwd), "hello", "--timeout", "60")
+    assert sender.remuda(*run).out == "REPLY#1 to: hello\n"
+    build.remuda("pool", "stop")
 
 
 def test_a_hub_that_cannot_write_refuses_a_message_and_loses_none(pair: Pair) -> None:
@@ -238,6 +267,21 @@ def test_sessions_that_have_ended_elsewhere_are_listed_with_all(pair: Pair) -> N
     assert rows("--all", "--local") == []
 
 
+def test_a_key_that_is_revoked_while_the_hub_is_down_has_no_sessions_after_its_start(pair: Pair) -> None:
+    bench, desk, _ = pair
+    gone = bench.machine("gone", "host")
+    gone.start("work")
+    desk.until_session("gone", "work")
+    gone.boss_end(signal.SIGKILL)
+    bench.hub.end()
+    done = bench.hub.remuda("fleet", "keys", "revoke", "gone")
+    assert done.out == "revoked the key of gone\n"
+    assert "the hub is not running; start it with 'remuda fleet serve'" in done.err
+    bench.hub.start()
+    desk.until_connected()
+    assert [one for one in desk.remuda.json("ls") if one["host"] == "gone"] == []
+
+
 def test_a_hub_that_does_not_answer_is_an_error_in_words(pair: Pair) -> None:
     machine = Machine(pair.bench.folder / "patient", "patient")
     pair.bench.machines.append(machine)
@@ -275,6 +319,43 @@ def test_a_right_that_the_hub_does_not_give_is_named_in_the_status(bench: FleetB
     build.start("work")  # its events may not be published
     until(lambda: "ev.build7." in build.status()["problems"].get("rights", ""), "the refusal")
     assert "the hub refused" in build.remuda("fleet", "status").out
+
+
+def test_what_the_hub_refused_is_in_the_status_of_the_machine_that_serves(pair: Pair) -> None:
+    """A key that was revoked, one of another hub, and a host that reports in the place of another."""
+    bench = pair.bench
+    server = Machine(bench.folder / "server", "server")
+    bench.machines.append(server)
+    server.boss_up()
+    url = f"tls://127.0.0.1:{(port := free_port())}"
+    begun = server.remuda.begin("fleet", "serve", "--listen", f"127.0.0.1:{port}", "--name", "server")
+
+    async def attempt(key: Key, subject: str) -> None:
+        hub = await Hub.connect(Membership(key, url, "machine"))
+        await hub.publish(subject, b"{}")
+        await hub.measure()
+        await hub.close()
+
+    try:
+        until_line(begun, b"fleet keys new NAME")
+        keys: list[Key] = []
+        for name in ("liar", "leaver"):
+            server.remuda("fleet", "keys", "new", name, "--out", str(path := bench.folder / f"{name}.key"))
+            keys.append(read_key(path))
+        server.remuda("fleet", "keys", "revoke", "leaver")
+        asyncio.run(attempt(keys[0], "ev.server.s"))
+        for key in (keys[1], replace(keys[1], seed=new_seed()[0])):
+            with pytest.raises(HubRefused):
+                asyncio.run(attempt(key, "x"))
+        until(lambda: len(server.status()["refusals"]) == 3, "the refusals")
+        listed = server.remuda("fleet", "status").out
+        assert "the key of liar, from 127.0.0.1, publish to 'ev.server.s', " in listed
+        assert "the revoked key of leaver, from 127.0.0.1, " in listed
+        assert "an unknown key, from 127.0.0.1, " in listed
+    finally:
+        begun.send_signal(signal.SIGTERM)
+        begun.communicate(timeout=PATIENCE)
+    assert pair.desk.status()["refusals"] == []
 
 
 def test_a_viewer_cannot_put_words_into_the_status_of_another_host(pair: Pair) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from remuda.keeper.client import KeeperClient
+from support.commands import COMMAND
 from support.fleet import Pair
 from support.keeper import until
 from support.messages import why_awake
@@ -129,6 +131,19 @@ def test_a_session_is_started_on_the_other_machine(pair: Pair) -> None:
     until(lambda: desk.remuda.json("ls") == [], "the session to be gone")
 
 
+def test_a_session_whose_name_is_written_otherwise_on_the_hub_is_reached_as_any_other(pair: Pair) -> None:
+    desk, build = pair.desk, pair.build
+    work = pair.start(name := "v1.2@home+x_y")
+    assert desk.remuda("send", work, "hello", "--wait").out == "REPLY#1 to: hello\n"
+    assert [f"{one['host']}/{one['name']}" for one in desk.remuda.json("ls")] == [work]
+    assert [one["prompt"] for one in desk.remuda.json("messages", work)] == ["hello"]
+    assert "REPLY#1 to: hello" in desk.remuda("show", work).out
+    assert "REPLY#1 to: hello" in desk.remuda("logs", work).out
+    assert build.prompts(name) == ["hello"]
+    desk.remuda("kill", work)
+    until(lambda: desk.remuda.json("ls") == [], "the session to be gone")
+
+
 def test_a_key_does_only_what_its_role_allows(pair: Pair, work: str) -> None:
     viewer = pair.bench.machine("viewer", "viewer")
     viewer.until_session("build7", work.partition("/")[2])
@@ -204,8 +219,15 @@ def test_a_prompt_runs_on_any_host_that_offers_its_pool(pair: Pair) -> None:
         check=False,
     )
     assert done.stdout == "REPLY#1 to: from python\ntoken done\n", done.stderr
+    os.mkfifo(gate := build.remuda.cwd / "gate")
+    held = ("--permission-mode", "bypassPermissions", "--stream", "--timeout", "40", f"RUNBASH cat '{gate}'")
+    with subprocess.Popen([*COMMAND, *words, *held], env=desk.remuda.env, stdout=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert running.stdout.read(7) == b"running"  # its turn cannot end before the gate is open
+        gate.write_text("opened")
+        assert b"opened" in running.stdout.read()
     listed = json.loads(desk.remuda("fleet", "requests", "--json").out)
-    assert len(listed) == 5
+    assert len(listed) == 6
     assert {one["host"] for one in listed} == {"build7"}
     assert "answered" in desk.remuda("fleet", "requests").out
     assert "may not act on other hosts" in build.remuda("run", "--fleet", "x", code=8).err

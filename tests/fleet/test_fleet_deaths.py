@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import shutil
 import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
 
 from remuda.errors import HostUnreachable
-from remuda.fleet.exchange import make_message
+from remuda.fleet.exchange import FleetMessage, make_message
 from remuda.fleet.hub import Hub
 from remuda.inbox.receipts import read_receipts
 from support import counts
@@ -84,14 +86,49 @@ def test_a_message_that_the_hub_hands_out_again_is_not_put_twice(bench: FleetBen
     desk.until_session("build7", "work")
     message = desk.send("build7/work", "once")
     desk.until_stage(message, "acked")
-    publish_again(bench, message, session="work", prompt="once")
+    publish_again(bench, make_message("build7", "work", message, "desk", "once", {}))
     after = desk.send("build7/work", "after")
     desk.until_stage(after, "acked")
     assert build.prompts("work") == ["once", "after"]
 
 
-def publish_again(bench: FleetBench, message: str, session: str, prompt: str) -> None:
-    """Store a message once more, as if its acknowledgement had been lost: without the hub's own dedup."""
+def test_a_message_that_has_ended_keeps_its_receipt_when_it_is_handed_out_again(bench: FleetBench) -> None:
+    """After its time to live, and after its session was removed."""
+    desk, build = bench.machine("desk", "operator"), bench.machine("build7", "host")
+    for name in ("work", "gone"):
+        build.start(name)
+        desk.until_session("build7", name)
+    sent = {name: desk.send(f"build7/{name}", "once") for name in ("work", "gone")}
+    for message in sent.values():
+        desk.until_stage(message, "acked")
+    build.remuda("kill", "gone")
+    for path in build.remuda.sessions.glob("gone.*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    again = [make_message("build7", name, one, "desk", "once", {}) for name, one in sent.items()]
+    publish_again(bench, replace(again[0], options={"ttl": 0.001}), again[1])
+    desk.until_stage(desk.send("build7/work", "after"), "acked")
+    assert [desk.receipt(one)["stage"] for one in sent.values()] == ["acked", "acked"]
+    assert build.prompts("work") == ["once", "after"]
+
+
+def test_a_message_whose_host_could_not_say_in_time_that_it_takes_it_does_not_run(
+    bench: FleetBench, relay: Relay
+) -> None:
+    """The sender has reported by then that it expired."""
+    desk, build = bench.machine("desk", "operator"), bench.machine("build7", "host", url=relay.url)
+    build.start("work")
+    desk.until_session("build7", "work")
+    relay.stall("up")
+    refusal = desk.remuda.refused("send", "build7/work", "late", "--ttl", "1", code=10)
+    assert "expired" in refusal
+    relay.mend()
+    desk.until_stage(desk.send("build7/work", "after"), "acked")
+    assert build.prompts("work") == ["after"]
+    assert desk.receipt(refusal.split()[1])["stage"] == "expired"
+
+
+def publish_again(bench: FleetBench, *messages: FleetMessage) -> None:
+    """Store messages once more, as if their acknowledgements had been lost: without the hub's own dedup."""
 
     async def publish() -> None:
         hub = await Hub.connect(bench.hub.folder.admin())
@@ -99,12 +136,10 @@ def publish_again(bench: FleetBench, message: str, session: str, prompt: str) ->
         config = (await jetstream.stream_info("INBOX")).config
         before = config.duplicate_window
         await jetstream.update_stream(config.evolve(duplicate_window=0.1))
-        again = make_message("build7", session, message, "desk", prompt, {})
-        while True:
-            headers = {"Nats-Msg-Id": message}
-            if not (await jetstream.publish(again.subject, again.data(), headers=headers)).duplicate:
-                break
-            await asyncio.sleep(0.1)
+        for one in messages:
+            headers = {"Nats-Msg-Id": one.id}
+            while (await jetstream.publish(one.subject, one.data(), headers=headers)).duplicate:
+                await asyncio.sleep(0.1)
         await jetstream.update_stream(config.evolve(duplicate_window=before))
         await hub.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import resource
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -12,7 +13,14 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
-from remuda.errors import AgentError, HostUnreachable, HubRefused, PermissionRefused, WaitTimeout
+from remuda.errors import (
+    AgentError,
+    HostUnreachable,
+    HubRefused,
+    HubUnreachable,
+    PermissionRefused,
+    WaitTimeout,
+)
 from remuda.fleet import subjects
 from remuda.fleet.hub import Hub
 from remuda.fleet.membership import Membership, read_key
@@ -122,6 +130,22 @@ def test_another_key_can_read_no_payload(hub: HubMachine, home: Path) -> None:
 
 def spy_member(hub: HubMachine, path: Path) -> Membership:
     return Membership(read_key(path), hub.url, "spy")
+
+
+def test_a_hub_that_cannot_write_ends_a_request_with_the_reason(hub: HubMachine, home: Path) -> None:
+    async def go() -> None:
+        desk = Sender(hub, home)
+        await desk.connect()
+        pid = hub.folder.server_pid()
+        assert pid is not None
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))  # as a full disk
+        with pytest.raises(HubUnreachable, match="did not confirm within 5 s that it stored the message"):
+            await desk.send("no")
+        (one,) = desk.requests.listing()
+        assert one["outcome"]["error"]["code"] == "HUB_UNREACHABLE"
+        await desk.die()
+
+    asyncio.run(go())
 
 
 def test_what_the_queue_holds_is_an_id_and_no_payload(hub: HubMachine, home: Path) -> None:

@@ -143,6 +143,7 @@ ALLOWED: dict[str, tuple[list[str], list[str]]] = {
             *(*_ASKS_TIME, *_SEES, "in.NAME.s.m1.NAME", "in.other.s.m1.NAME", "in.any.p.r1.NAME"),
             *("rq.NAME.act.NAME", "rq.other.act.NAME", "ap.NAME.3f.NAME", "ap.other.3f.NAME"),
             *("io.NAME.type.NAME.1", "io.other.type.NAME.1", *_ANSWERS, *_HAS_A_NAME),
+            *("hub.queue.NAME", "hub.queue.other"),
         ],
         [*_ANSWERED, *_SEEN, "fl.NAME.r1.NAME", "fl.NAME.r1.other"],
     ),

@@ -27,6 +27,12 @@ COMMANDS = [
     ("send", "work", "hello"),
     ("kill", "more"),
 ]
+PARTLY = [
+    *(("attach", "work"), ("dash",), ("next",), ("cancel", "work"), ("approve", "work"), ("deny", "work")),
+    *(("ask", ""), ("print", ""), ("pool", "serve", "--demo", "--detach", "--size", "1", "--prewarm", "0")),
+    *(("run", "--demo", "hello"), ("pool", "stop")),
+]
+"""Some of these come only as far as they can without a terminal, a permission request or a prompt."""
 
 
 def imported(report: str) -> list[str]:
@@ -69,6 +75,9 @@ def test_commands_and_boss_without_a_hub_import_nothing_of_a_fleet(home: Path) -
         remuda.start("work", "--agent", "demo", "--", "--permission-mode", "default")
         for words in COMMANDS:
             assert imported(remuda(*words).err) == [], words
+        for words in PARTLY:
+            report = remuda.begin(*words).communicate(timeout=PATIENCE)[1].decode()
+            assert imported(report) == [], words
         answered, report = mcp_server(remuda)
         assert "has joined no fleet" in answered
         assert "remuda.mcp" in report

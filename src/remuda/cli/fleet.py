@@ -204,14 +204,7 @@ def new_key(name: str, roles: tuple[str, ...], out: Path | None, url: str | None
 
 def _make_consumer(folder: HubFolder) -> None:
     """Give a new host its queue on the hub; 'serve' does that for those that are made while it is down."""
-    if folder.is_cluster:
-        complain("put the output of 'remuda fleet config' on the servers, then run 'remuda fleet prepare'")
-        return
-    if folder.server_pid() is None:
-        complain(
-            "the hub is not running; start it with 'remuda fleet serve', or put the output of "
-            "'remuda fleet config' on servers of your own"
-        )
+    if not _can_reach(folder):
         return
     from remuda.fleet.hub import Hub, prepare
 
@@ -223,6 +216,22 @@ def _make_consumer(folder: HubFolder) -> None:
             await hub.close()
 
     asyncio.run(make())
+
+
+def _can_reach(folder: HubFolder) -> bool:
+    """Whether the hub runs here. If not, print how it gets a change of the keys."""
+    own = (
+        "put the output of 'remuda fleet config' on the servers, reload them, then run 'remuda fleet prepare'"
+    )
+    if folder.is_cluster:
+        complain(own)
+    elif folder.server_pid() is None:
+        complain(
+            f"the hub is not running; start it with 'remuda fleet serve'. For servers of your own: {own}"
+        )
+    else:
+        return True
+    return False
 
 
 @command.command("config", short_help="Print keys and rights for a NATS server of your own.")
@@ -257,31 +266,34 @@ def config() -> None:
 def prepare_own(url: str, path: Path | None, ca: Path | None, replicas: int) -> None:
     """Make the streams and queues of the fleet on a NATS server or cluster that you run yourself.
 
-    The server must have the output of 'remuda fleet config' and JetStream. Run it again after each new key.
+    The server must have the output of 'remuda fleet config' and JetStream. Run it again after each change of
+    a key. New keys trust the certificate of --ca, or that of 'remuda fleet serve'.
 
     \b
     Example:
       remuda fleet prepare --url tls://n1:4222,tls://n2:4222,tls://n3:4222 --replicas 3
     """
     need_extra()
-    from remuda.fleet.hub import Hub, prepare
+    from remuda.fleet.hub import Hub, prepare, remove_revoked
     from remuda.fleet.hub_folder import HubFolder
     from remuda.fleet.membership import Membership, check_url, read_key
 
     folder, servers = HubFolder.default(), check_url(url)
     key = read_key(path) if path is not None else folder.admin().key
-    if ca is not None:
-        key = dataclasses.replace(key, ca=ca.read_text())
+    trusted = ca.read_text() if ca is not None else None
+    if trusted is not None:
+        key = dataclasses.replace(key, ca=trusted)
 
     async def make() -> None:
         hub = await Hub.connect(Membership(key, servers, ""))
         try:
             await prepare(hub, folder.key_records(), replicas)
+            await remove_revoked(hub, folder.key_records())
         finally:
             await hub.close()
 
     asyncio.run(make())
-    folder.use_cluster(servers, replicas)
+    folder.use_cluster(servers, replicas, trusted)
     echo(f"the streams are ready; join with 'remuda fleet join {servers} --key FILE'")
 
 
@@ -290,7 +302,8 @@ def prepare_own(url: str, path: Path | None, ca: Path | None, replicas: int) -> 
 def revoke(name: str) -> None:
     """Make the key of NAME invalid, disconnect it, and list its sessions no more.
 
-    Messages for it wait, for a new key with this name.
+    Messages for it wait, for a new key with this name. On servers of your own it is valid until they have the
+    output of 'remuda fleet config'.
 
     \b
     Example:
@@ -302,23 +315,19 @@ def revoke(name: str) -> None:
     folder = HubFolder.default()
     folder.revoke(name)
     echo(f"revoked the key of {name}")
-    if not folder.is_cluster and folder.server_pid() is not None:
+    if _can_reach(folder):
         try:
-            asyncio.run(_remove_sessions(folder, name))
+            asyncio.run(_remove_revoked(folder))
         except RemudaError as error:
             complain(f"its sessions are still listed: {error}")
 
 
-async def _remove_sessions(folder: HubFolder, name: str) -> None:
-    """Take the sessions of a host from the hub, which it cannot do any more."""
-    from remuda.fleet.hub import Hub
-    from remuda.fleet.subjects import SESSIONS
+async def _remove_revoked(folder: HubFolder) -> None:
+    from remuda.fleet.hub import Hub, remove_revoked
 
     hub = await Hub.connect(folder.admin())
     try:
-        for one in await hub.load_all(SESSIONS, f"$KV.sessions.{name}.*"):
-            if one.data:
-                await hub.remove(one.subject)
+        await remove_revoked(hub, folder.key_records())
     finally:
         await hub.close()
 
@@ -427,12 +436,12 @@ def status(as_json: bool) -> None:
     fields += [("problem", f"{name}: {why}") for name, why in sorted(document.get("problems", {}).items())]
     if document.get("events_waiting"):
         fields.append(("to report", f"{document['events_waiting']} events that the hub has not got"))
+    fields += [("refused", _refusal(one, now)) for one in document.get("refusals", ())]
     print_fields(fields)
     if document["hosts"]:
         echo()
-        print_table(
-            ("HOST", "STATE", "SESSIONS", "VERSION", "NOTE"), [_row(one, now) for one in document["hosts"]]
-        )
+        names = ("HOST", "STATE", "SESSIONS", "ROLES", "VERSION", "NOTE")
+        print_table(names, [_row(one, now) for one in document["hosts"]])
 
 
 @command.command("events", short_help="Print what happened on other hosts.")
@@ -494,6 +503,15 @@ def requests(as_json: bool) -> None:
     print_table(("ID", "AGE", "HOST", "ATTEMPTS", "STATE"), rows)
 
 
+def _refusal(one: dict[str, Any], now: float) -> str:
+    whose = (
+        f"the {'revoked ' if one['revoked'] else ''}key of {one['key']}" if one["key"] else "an unknown key"
+    )
+    what = f", {one['what']} to '{one['subject']}'" if one["subject"] else ""
+    times = f", {one['count']} times" if one["count"] > 1 else ""
+    return f"{whose}, from {one['from']}{what}{times}, {show_duration(max(0.0, now - one['at']))} ago"
+
+
 def _row(host: dict[str, Any], now: float) -> tuple[str, ...]:
     state = style("connected", fg="green")
     if not host["reachable"]:
@@ -502,7 +520,10 @@ def _row(host: dict[str, Any], now: float) -> tuple[str, ...]:
     notes = [] if host["speaks"] else ["an older version: lists its sessions, takes no requests"]
     if host["cannot"] and host["speaks"]:
         notes.append(f"an older version: does not offer {', '.join(host['cannot'])}")
+    if waiting := host.get("messages_waiting"):
+        notes.append(f"{waiting} message{'s wait' if waiting > 1 else ' waits'} for it at the hub")
     if abs(host["clock_ahead"]) > 5:
         notes.append(f"its clock is {show_duration(abs(host['clock_ahead']), precise=True)} ")
         notes[-1] += "ahead" if host["clock_ahead"] > 0 else "behind"
-    return host["name"], state, str(host["sessions"]), host["version"], "; ".join(notes)
+    roles = ", ".join(host.get("roles", ()))
+    return host["name"], state, str(host["sessions"]), roles, host["version"], "; ".join(notes)

@@ -64,6 +64,8 @@ class FleetMessage:
     sender: str
     prompt: str
     options: Mapping[str, Any]
+    expires: float = 0.0
+    """When its time to live is over, by the hub's clock; 0 if the sender does not say."""
 
     @property
     def subject(self) -> str:
@@ -78,6 +80,7 @@ class FleetMessage:
                 "id": self.id,
                 "prompt": self.prompt,
                 "options": dict(self.options),
+                **({"expires": self.expires} if self.expires else {}),
             }
         )
         if len(data) > subjects.MAX_PAYLOAD_BYTES:
@@ -93,14 +96,21 @@ class FleetMessage:
 
 
 def make_message(
-    host: str, session: str, message_id: str, sender: str, prompt: str, options: Mapping[str, Any]
+    host: str,
+    session: str,
+    message_id: str,
+    sender: str,
+    prompt: str,
+    options: Mapping[str, Any],
+    now: float = 0.0,
 ) -> FleetMessage:
-    """Raises `BadName`, `InputError`."""
+    """`now` is the hub's time. Raises `BadName`, `InputError`."""
     check_name(session)
     subjects.check_host(host)
     check_prompt(prompt, subjects.MAX_PAYLOAD_BYTES)
     given = {name: value for name, value in options.items() if value not in (None, False, 0, "")}
-    return FleetMessage(host, session, message_id, sender, prompt, _check_options(given))
+    ttl = finite(_check_options(given).get("ttl"))
+    return FleetMessage(host, session, message_id, sender, prompt, given, now + ttl if now and ttl else 0.0)
 
 
 def read_message(subject: str, data: bytes, headers: Mapping[str, str], host: str) -> FleetMessage:
@@ -121,7 +131,8 @@ def read_message(subject: str, data: bytes, headers: Mapping[str, str], host: st
     options, prompt = document.get("options"), document.get("prompt")
     if not isinstance(options, dict) or not isinstance(prompt, str):
         raise RemoteProtocolError(f"the message {message_id[:80]} has no prompt")
-    return FleetMessage(host, check_name(session), message_id, sender, prompt, options)
+    expires = moment(document.get("expires"))
+    return FleetMessage(host, check_name(session), message_id, sender, prompt, options, expires)
 
 
 def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,11 +163,16 @@ def put_options(message: FleetMessage, age: float) -> dict[str, Any]:
     return {**options, "message_id": message.id, "sender": f"fleet: {message.sender}"}
 
 
-def is_expired(message: FleetMessage, age: float) -> bool:
-    return bool(message.ttl) and age >= message.ttl
+def expiry(message: FleetMessage, stored_at: float) -> float:
+    """Return when a message expires, by the hub's clock; the network does not make that later."""
+    by_age = stored_at + message.ttl if message.ttl else math.inf
+    return min(by_age, message.expires or math.inf)
 
 
 # ── receipts ──
+
+CLAIMED = "sent"
+"""The stage of a message with a time to live whose host takes it, and has not put it into the inbox yet."""
 
 
 def receipt(

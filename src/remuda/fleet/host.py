@@ -46,7 +46,7 @@ from . import exchange, subjects
 from .exchange import FleetMessage
 from .held_name import HeldName
 from .hub import REDELIVERED_SECONDS, Hub, Part
-from .hub_types import HubRequest, Taken
+from .hub_types import HubRequest, Outdated, Taken
 from .journal import DurableMap
 from .streams import ACK_WAIT
 from .subjects import INBOX
@@ -84,6 +84,8 @@ class FleetHost:
         self._name = name
         self._following = DurableMap(folder / "following.json")
         """Session by message: messages of the fleet that have not ended."""
+        self._claimed = DurableMap(folder / "claimed.json")
+        """Messages that the hub knows to be taken, and that may not be in their inbox yet."""
         self._shown = DurableMap(folder / "shown.json")
         """Sessions that the hub may know, also those of an earlier run."""
         self._values: dict[str, bytes] = {}
@@ -241,7 +243,7 @@ class FleetHost:
             tasks.create_task(self._take_each(hub, waiting))
 
     async def _take_each(self, hub: Hub, waiting: dict[str, list[_Waiting]]) -> None:
-        last, missing = await hub.handed_out()
+        last, missing, _ = await hub.queue(hub.member.name)
         early: list[Taken] = []
         missed_at = time.monotonic()
         async with aclosing(hub.taking(INBOX, hub.member.name, _FETCH_TIMEOUT)) as messages:
@@ -295,12 +297,13 @@ class FleetHost:
             raise HubUnreachable("the name of this host could not be renewed in time")
         age = hub.now() - taken.stored_at
         try:
-            if exchange.is_expired(message, age):
-                await self._end(hub, message, "expired", f"{message.host} did not take it in time")
-            else:
+            if not message.ttl or await self._claim(hub, message, taken.stored_at):
                 await asyncio.to_thread(self._put, message, age, self._open(message.session))
                 self._following.update({message.id: message.session})
+                self._claimed.update({}, [message.id])
                 await self._show_receipt(hub, message.id, message.session)
+            else:
+                await self._end(hub, message, "expired", f"{message.host} did not take it in time")
             await taken.ack()
         except (HubUnreachable, HubRefused):
             raise
@@ -319,13 +322,33 @@ class FleetHost:
             return False
         return True
 
+    async def _claim(self, hub: Hub, message: FleetMessage, stored_at: float) -> bool:
+        """Have the hub know that this host takes a message, before its time to live is over.
+
+        Returns whether it may be put. After that time its sender reports that a message expired which no host
+        has claimed, so it must not run then. One that is in its inbox already was claimed before.
+        """
+        if await asyncio.to_thread(self._is_put, message):
+            return True
+        expires = exchange.expiry(message, stored_at)
+        if hub.now() < expires:
+            self._claimed.update({message.id: ""})
+            step = {"stage": exchange.CLAIMED, "at": time.time(), "reason": f"{message.host} is taking it"}
+            with suppress(Outdated):  # it was claimed before
+                await self._store_first(hub, message, step)
+        return hub.now() < expires
+
+    def _is_put(self, message: FleetMessage) -> bool:
+        inbox = SessionPaths.of(message.session, self._sessions).inbox
+        return inbox.is_dir() and trace(inbox, message.id) is not None
+
     def _put(self, message: FleetMessage, age: float, inbox: Inbox) -> None:
         """Put it into the inbox of the session, once. Raises for a session that does not take it."""
         paths = SessionPaths.of(message.session, self._sessions)
         if not paths.inbox.is_dir():
             if read_holder(paths) is None and SessionRecord.load(paths.record) is None:
                 raise SessionNotFound(f"session '{message.session}' not found on {message.host}")
-        elif age > _COMES_AGAIN and trace(paths.inbox, message.id) is not None:
+        elif age > _COMES_AGAIN and self._is_put(message):
             return
         options = exchange.put_options(message, age)
         if (prompts := find_prompts(paths)) is not None:
@@ -345,9 +368,22 @@ class FleetHost:
         return inbox
 
     async def _end(self, hub: Hub, message: FleetMessage, stage: str, reason: str) -> None:
+        """Store the end of a message that is not put.
+
+        One that has a receipt keeps it: it was handed out before, and its inbox may have been removed since.
+        """
         step = {"stage": stage, "at": time.time(), "reason": one_line(reason)}
-        document = exchange.receipt(message.id, message.host, message.session, [step], None)
-        await hub.store(subjects.receipt_subject(message.host, message.id), subjects.write(document))
+        with suppress(Outdated):
+            await self._store_first(hub, message, step, replace=message.id in self._claimed)
+        self._claimed.update({}, [message.id])
+
+    async def _store_first(
+        self, hub: Hub, message: FleetMessage, step: dict[str, Any], *, replace: bool = False
+    ) -> None:
+        """Store the first receipt of a message. Raises `Outdated` if there is one, except with `replace`."""
+        data = subjects.write(exchange.receipt(message.id, message.host, message.session, [step], None))
+        subject = subjects.receipt_subject(message.host, message.id)
+        await hub.store(subject, data, revision=None if replace else 0)
 
     # ── receipts ──
 

@@ -38,10 +38,10 @@ from remuda.untrusted import finite, one_line
 
 from . import streams, subjects
 from .hub_folder import SERVER_NAME
-from .hub_types import HubRequest, Outdated, Stored, Taken, moment, stored_value
+from .hub_types import HubRequest, Outdated, QueueState, Stored, Taken, moment, stored_value
 from .membership import Membership
 from .streams import ACK_WAIT, BATCH, MAX_STREAM_BYTES
-from .subjects import NEW, KeyRecord
+from .subjects import HOSTS, NEW, SESSIONS, KeyRecord
 
 log = logging.getLogger("remuda.fleet.hub")
 # nats-py logs as errors what we report ourselves, and an answer that comes after its waiter was cancelled.
@@ -129,6 +129,7 @@ class Hub:
             if "permissions violation" in text.lower():
                 refusals[:] = [text]
 
+        trusted = _tls(member.key.ca)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
                 await client.connect(
@@ -136,8 +137,8 @@ class Hub:
                     name=member.name,
                     nkeys_seed_str=member.key.seed,
                     inbox_prefix=subjects.reply_prefix(member.name),
-                    tls=_tls(member.key.ca),
-                    tls_hostname=SERVER_NAME if member.key.ca else None,
+                    tls=trusted,
+                    tls_hostname=SERVER_NAME if _is_ours(trusted) else None,
                     connect_timeout=CONNECT_TIMEOUT,
                     allow_reconnect=False,
                     pending_size=0,  # nothing is kept for a later connection
@@ -463,15 +464,20 @@ class Hub:
 
     # ── messages ──
 
-    async def handed_out(self) -> tuple[int, int]:
-        """Return of the queue of this host how many deliveries there were, and how many are not settled."""
+    async def queue(self, host: str) -> QueueState:
+        """Return the state of a host's queue of messages. Only operators may ask for that of another host."""
         async with self._calling("a question about messages"):
-            answer = await self._question(subjects.queue_subject(self.member.name))
+            answer = await self._question(subjects.queue_subject(host))
         document = subjects.read(answer.data)
         delivered = document.get("delivered")
         if not isinstance(delivered, dict):
-            raise HubRefused(f"the hub has no queue for '{self.member.name}'", hint=_NOT_PREPARED)
-        return int(finite(delivered.get("consumer_seq"))), int(finite(document.get("num_ack_pending")))
+            raise HubRefused(f"the hub has no queue for '{host}'", hint=_NOT_PREPARED)
+        numbers = (
+            delivered.get("consumer_seq"),
+            document.get("num_ack_pending"),
+            document.get("num_pending"),
+        )
+        return QueueState(*(int(finite(one)) for one in numbers))
 
     async def taking(self, stream: str, consumer: str, wait: float) -> AsyncGenerator[Taken | None, None]:
         """Yield what a queue of the hub hands out, one at a time; None when that was nothing for a while."""
@@ -587,6 +593,16 @@ def _tls(ca: str) -> ssl.SSLContext:
         ) from error
 
 
+def _is_ours(trusted: ssl.SSLContext) -> bool:
+    """Whether a certificate of `fleet serve` is trusted, which is for a name and not for an address."""
+    own = ("commonName", SERVER_NAME)
+    return any(own in part for one in trusted.get_ca_certs() for part in _parts(one.get("subject")))
+
+
+def _parts(subject: Any) -> Iterable[Any]:
+    return subject if isinstance(subject, tuple) else ()
+
+
 # ── by the administrator ──
 
 
@@ -608,3 +624,14 @@ async def prepare(
         async with hub._calling("its queues"):
             asked = {"stream_name": name, "config": consumer}
             await hub._administer(f"CONSUMER.DURABLE.CREATE.{name}.{consumer['name']}", asked)
+
+
+async def remove_revoked(hub: Hub, keys: Iterable[KeyRecord]) -> None:
+    """Take the sessions of hosts without a key from the hub, which they cannot do any more."""
+    known = {one.name for one in keys}
+    hosts = (one.subject.rpartition(".")[2] for one in await hub.load_all(HOSTS, subjects.host_subject("*")))
+    for name in hosts:
+        if name not in known:
+            for one in await hub.load_all(SESSIONS, f"$KV.sessions.{name}.*"):
+                if one.data:
+                    await hub.remove(one.subject)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+import re
 import shutil
 import signal
 import socket
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from remuda.errors import InvalidOptions, RemudaError, SessionExists, WaitTimeou
 from remuda.lockfile import FileLock
 from remuda.paths import home, private_folder
 from remuda.proctree import is_alive
-from remuda.untrusted import dump_json, parse_object
+from remuda.untrusted import dump_json, one_line, parse_object
 
 from .membership import Key, Membership
 from .streams import MAX_STREAM_BYTES, server_config, stream_bytes
@@ -30,6 +32,16 @@ may change."""
 _CERTIFICATE_DAYS = 3650
 _RELOAD_TIMEOUT = 10.0
 _LOOK_INTERVAL = 0.02
+_LOG_BYTES = 256 << 10
+_REFUSALS_SECONDS = 86400.0
+_MOST_REFUSALS = 10
+_REFUSED = re.compile(
+    r"\[\d+\] (?P<at>[\d/]+ [\d:]+)\.\d+ \[ERR\] (?P<source>\S+):\d+ - cid:\d+ - "
+    r"(?:authentication error(?: - Nkey \"(?P<unknown>\w+)\")?"
+    r"|\"(?:[^\"\\]|\\.)*\" - \"[A-Z]+/nkey:(?P<own>\w+)\" - "
+    r"(?P<what>Publish|Subscription) Violation - Subject \"(?P<subject>[^\"]*)\".*)"
+)
+"""Lines of nats-server 2.15 in its log."""
 _RELOADED = "Reloaded server configuration"
 _NOT_RELOADED = "Failed to reload server configuration"
 
@@ -130,10 +142,10 @@ class HubFolder:
     def replicas(self) -> int:
         return int(self._read().get("replicas") or 1)
 
-    def use_cluster(self, url: str, replicas: int) -> None:
-        """Note that the hub is a server or a cluster that someone else runs."""
+    def use_cluster(self, url: str, replicas: int, ca: str | None) -> None:
+        """Note that the hub is a server or a cluster that someone else runs. `ca` is what new keys trust."""
         with self._lock():
-            self._write({**self._read(), "cluster": url, "replicas": replicas})
+            self._write({**self._read(), "cluster": url, "replicas": replicas, "ca": ca})
 
     @property
     def accounts(self) -> bytes:
@@ -167,14 +179,15 @@ class HubFolder:
             state["keys"][name] = {"public": public, "roles": list(roles), "created": int(time.time())}
             self._write(state)
             self._reload()
-        return Key(name, roles, seed, self.certificate.read_text())
+        return Key(name, roles, seed, str(state.get("ca") or self.certificate.read_text()))
 
     def revoke(self, name: str) -> None:
         with self._lock():
             state = self._read()
-            if state["keys"].pop(name, None) is None:
+            if (key := state["keys"].pop(name, None)) is None:
                 known = ", ".join(sorted(state["keys"])) or "none"
                 raise InvalidOptions(f"no key has the name '{name[:64]}'", hint=f"keys: {known}")
+            state.setdefault("revoked", {})[key["public"]] = name
             self._write(state)
             self._reload()
 
@@ -218,6 +231,18 @@ class HubFolder:
         replace_file(self.state, dump_json(state, indent=1).encode() + b"\n")
         replace_file(self.config, server_config(records, admin, settings))
 
+    def refusals(self) -> list[dict[str, Any]]:
+        """Return what the server refused in the last day, by the end of its log."""
+        try:
+            with open(self.log, "rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_BYTES))
+                lines = file.read(_LOG_BYTES).decode("utf-8", "replace").splitlines()
+            state = self._read()
+        except (OSError, RemudaError):
+            return []
+        known = {str(one["public"]): name for name, one in state["keys"].items()}
+        return read_refusals(lines, known, state.get("revoked", {}), time.time() - _REFUSALS_SECONDS)
+
     # ── the running server ──
 
     def server_pid(self) -> int | None:
@@ -255,6 +280,36 @@ class HubFolder:
             if time.monotonic() > deadline:
                 raise WaitTimeout(f"the hub did not read its keys again; see {self.log}")
             time.sleep(_LOOK_INTERVAL)
+
+
+def read_refusals(
+    lines: Iterable[str], known: Mapping[str, str], revoked: Mapping[str, str], after: float
+) -> list[dict[str, Any]]:
+    """Return what a server refused, by the lines of its log, the last one first.
+
+    `known` and `revoked` are names of keys by their public part. `subject` is what a key has no right to.
+    """
+    found: dict[tuple[str, ...], dict[str, Any]] = {}
+    for match in filter(None, map(_REFUSED.fullmatch, lines)):
+        try:
+            at = datetime.datetime.strptime(match["at"], "%Y/%m/%d %H:%M:%S").timestamp()
+        except ValueError:
+            continue
+        if at < after:
+            continue
+        public, source = match["own"] or match["unknown"] or "", match["source"]
+        what, subject = (match["what"] or "connect").lower(), one_line((match["subject"] or "")[:200])
+        before = found.pop((public, source, what, subject), {"count": 0})
+        found[public, source, what, subject] = {
+            "at": at,
+            "from": one_line(source[:80]),
+            "key": known.get(public) or revoked.get(public),
+            "revoked": public in revoked,
+            "what": what,
+            "subject": subject or None,
+            "count": before["count"] + 1,
+        }
+    return list(found.values())[: -_MOST_REFUSALS - 1 : -1]
 
 
 # ── secrets ──

@@ -31,6 +31,14 @@ class Taken(NamedTuple):
     """Its number among the messages of this queue: a gap is something that another connection got."""
 
 
+class QueueState(NamedTuple):
+    """How many messages of a queue were handed out, are not settled, and were never handed out."""
+
+    delivered: int
+    unsettled: int
+    pending: int
+
+
 class Stored(NamedTuple):
     """The last value of a subject. `data` is empty if it was removed."""
 

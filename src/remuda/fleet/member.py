@@ -23,6 +23,7 @@ from .events import EventFollower, EventReporter
 from .held_name import HeldName
 from .host import FleetHost
 from .hub import Hub, Part
+from .hub_folder import HubFolder
 from .membership import Membership, load_membership, member_file
 from .remote import RemoteHosts
 from .requests import SentRequests
@@ -191,10 +192,13 @@ class FleetMember:
         if self._hub is None:
             with contextlib.suppress(RemudaError):
                 await self._connected()
-        hub, latency = self._hub, None
+        hub, latency, waiting = self._hub, None, dict[str, int]()
         if hub is not None:
             with contextlib.suppress(RemudaError):
                 latency = await hub.measure()
+            if self._membership.has(Role.OPERATOR):
+                waiting = await self._remote.count_messages(hub)
+        hosts = [{**one, "messages_waiting": waiting.get(one["name"])} for one in self._remote.hosts()]
         return {
             "name": self._membership.name,
             "roles": list(self._membership.key.roles),
@@ -206,7 +210,8 @@ class FleetMember:
             "latency": latency,
             "clock_ahead": None if hub is None else round(-hub.ahead, 1),
             "events_waiting": 0 if self._reporter is None else self._reporter.waiting,
-            "hosts": self._remote.hosts(),
+            "hosts": hosts,
+            "refusals": await asyncio.to_thread(HubFolder.default().refusals),
         }
 
     def _rights_problem(self) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from remuda.errors import (
     NotInFleet,
     PermissionRefused,
     RemoteProtocolError,
+    RemudaError,
     WaitTimeout,
 )
 from remuda.inbox.message import new_id
@@ -54,6 +56,8 @@ _TAKEN_TIMEOUT = 3.0
 """How long `send` waits for the host to take the message, before it reports that the hub has it."""
 _LONGEST_WAIT = 60.0
 _LONGEST_REQUEST = 120.0
+_COUNT_TIMEOUT = 2.0
+"""A hub that has the rights of an older version does not answer."""
 _UNREACHABLE_REQUEST = 3.0
 """For a host that was not heard of: it may be back, and not known to be yet."""
 
@@ -188,7 +192,8 @@ class RemoteHosts:
         hub = self._hub
         seen = finite(known.get("at")) - (hub.ahead if hub is not None else 0.0)
         reachable = hub is not None and time.time() - seen < LEASE
-        protocol = known.get("protocol")
+        protocol, roles = known.get("protocol"), known.get("roles")
+        roles = roles if isinstance(roles, list) else []
         return {
             "name": name,
             "reachable": reachable,
@@ -199,7 +204,22 @@ class RemoteHosts:
             "clock_ahead": round(self._ahead(known), 1),
             "sessions": sum(host == name for host, _ in self._sessions),
             "pool": known.get("pool") is True,
+            "roles": [str(role) for role in Role if role in roles],
         }
+
+    async def count_messages(self, hub: Hub) -> dict[str, int]:
+        """Return how many messages the hub has for each host; only of those that it reports at once."""
+        counts: dict[str, int] = {}
+
+        async def count(host: str) -> None:
+            with contextlib.suppress(RemudaError):
+                state = await hub.queue(host)
+                counts[host] = state.pending + state.unsettled
+
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_COUNT_TIMEOUT):
+                await asyncio.gather(*map(count, self._hosts))
+        return counts
 
     def _ahead(self, known: Mapping[str, Any]) -> float:
         """Return how far the clock of that host is ahead of ours."""
@@ -336,9 +356,10 @@ class RemoteHosts:
         _must_operate(hub)
         _must_speak(self._must_know(hub, host))
         now = time.time()
-        message = exchange.make_message(host, session, new_id(now), hub.member.name, prompt, options)
+        sender_key = hub.member.name
+        message = exchange.make_message(host, session, new_id(now), sender_key, prompt, options, hub.now())
         data = message.data()
-        expires = hub.now() + min(message.ttl or KEPT_SECONDS, KEPT_SECONDS)
+        expires = min(message.expires or math.inf, hub.now() + KEPT_SECONDS)
         facts = {"host": host, "session": session, "sent_at": now, "expires": expires}
         facts |= {"sender": sender} if sender else {}
         await asyncio.to_thread(self._sent.note, message.id, **facts)
@@ -387,21 +408,27 @@ class RemoteHosts:
         sent = self._sent.get(message_id) or {}
         host = str(sent.get("host"))
         steps: list[Document] = [{"stage": "sent", "at": finite(sent.get("sent_at"))}]
-        stored, answer, where = None, None, host
+        stored, known, answer, where = None, None, None, host
+        expires = finite(sent.get("expires"))
         try:
             if hub is not None:
                 stored = await hub.load_last(RECEIPT, subjects.receipt_subject(host, message_id))
         except HubUnreachable:
             hub = None
-        if stored is not None and stored.data:
+        if hub is not None and stored is not None and stored.data:
             known = exchange.read_receipt(stored.data, host)
+            if known["stage"] == exchange.CLAIMED:
+                if stored.at <= expires:  # so the host may have it, and will say what became of it
+                    expires = finite(sent.get("sent_at")) + hub.ahead + KEPT_SECONDS
+                known = None
+        if known is not None:
             by = -self._ahead(self._hosts.get(host, {}))
             steps += [{**one, "at": exchange.moment(finite(one.get("at")) + by)} for one in known["steps"]]
             answer = known.get("answer")
         elif sent.get("refused"):
             steps.append({"stage": "dropped", "at": steps[0]["at"], "reason": "the hub refused it"})
-        elif hub is not None and hub.now() > finite(sent.get("expires")):
-            at = finite(sent.get("expires")) - hub.ahead
+        elif hub is not None and hub.now() > expires + _CLOCK_ERROR:
+            at = expires - hub.ahead
             steps.append({"stage": "expired", "at": at, "reason": f"{host} did not confirm it in time"})
         else:
             where = self._where(hub, host, sent)

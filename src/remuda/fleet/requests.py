@@ -181,11 +181,13 @@ class SentRequests:
         self._requests[request.id] = request
         try:
             await self._publish(hub, request)
-        except HubUnreachable as error:  # published again with the next connection, and run once all the same
+        except (HubRefused, HubUnreachable) as error:
+            if isinstance(error, HubRefused) or (not hub.closed.is_set() and request.host is None):
+                # It answers, and cannot write. No host is given the request if the hub has it all the same.
+                await self._end(request, {"error": _error(error)})
+                raise
+            # It is published again with the next connection, and run once all the same.
             log.info("request %s waits for the hub: %s", request.id, error)
-        except HubRefused as error:
-            await self._end(request, {"error": _error(error)})
-            raise
         return request.shown()
 
     async def _publish(self, hub: Hub, request: SentRequest) -> None:

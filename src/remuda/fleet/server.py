@@ -14,7 +14,7 @@ from pathlib import Path
 
 from remuda.errors import CommandNotFound, HubUnreachable, SpawnFailed
 
-from .hub import Hub, prepare
+from .hub import Hub, prepare, remove_revoked
 from .hub_folder import HubFolder
 
 START_TIMEOUT = 20.0
@@ -86,6 +86,7 @@ async def _prepare(folder: HubFolder) -> None:
             await asyncio.sleep(_RETRY_INTERVAL)
     try:
         await prepare(hub, folder.key_records(), folder.replicas, folder.stream_bytes())
+        await remove_revoked(hub, folder.key_records())  # of keys that were revoked while it did not run
     finally:
         await hub.close()
 

@@ -112,7 +112,13 @@ def rights(name: str, roles: Iterable[Role]) -> SubjectRights:
         subscribe += [f"{NEW}.{one}" for one in ("$KV.hosts.*", "$KV.sessions.*.*", "rc.*.*")]
         subscribe.append(f"io.*.out.{name}.*")
     if Role.OPERATOR in roles:
-        publish += [f"in.*.*.*.{name}", f"rq.*.act.{name}", f"ap.*.*.{name}", f"io.*.type.{name}.*"]
+        publish += [
+            queue_subject("*"),
+            f"in.*.*.*.{name}",
+            f"rq.*.act.{name}",
+            f"ap.*.*.{name}",
+            f"io.*.type.{name}.*",
+        ]
         subscribe.append(f"fl.{name}.*.*")
     if roles & {Role.HOST, Role.OPERATOR}:
         publish.append(f"an.*.{name}.*")

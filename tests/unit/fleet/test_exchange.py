@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -93,9 +94,11 @@ def test_delay_and_lifetime_count_from_the_time_of_sending() -> None:
     assert exchange.put_options(one, 4.0)["ttl"] == 56.0
     assert exchange.put_options(one, -3600.0)["ttl"] == 60.0  # a clock that was set
     assert exchange.put_options(one, 30.0)["delay"] == 0.0
-    assert exchange.is_expired(one, 60.0)
-    assert not exchange.is_expired(one, 59.0)
-    assert not exchange.is_expired(message(), 1e9)
+    assert exchange.expiry(one, 100.0) == 160.0
+    assert exchange.expiry(message(), 100.0) == math.inf
+    held_up = message(options={"ttl": 60.0}, now=20.0)
+    read = exchange.read_message(held_up.subject, held_up.data(), {"Nats-Msg-Id": held_up.id}, held_up.host)
+    assert exchange.expiry(read, 100.0) == 80.0
 
 
 def test_a_message_without_a_dedup_key_gets_its_own_id_as_one() -> None:
