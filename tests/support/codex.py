@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from contextlib import suppress
@@ -10,6 +11,7 @@ from typing import Any, Protocol
 
 from remuda.keeper.environment import session_environment
 from remuda.proctree import descendants
+from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli.codex import RealCodex
 from support.keeper import Process, Start, until
 from support.messages import Post
@@ -58,6 +60,15 @@ def _server_of(keeper: int) -> int:
 def escalated(command: str) -> str:
     """A prompt that lets codex ask whether it may run a command outside its sandbox."""
     return RealCodex.plan.tool_prompt(command)
+
+
+def turns_with(model: LoopbackModel, prompt: str) -> set[str]:
+    """The turns that began with this prompt."""
+    return {
+        json.loads(request.headers["x-codex-turn-metadata"])["turn_id"]
+        for request in model.main_requests
+        if request.said == prompt
+    }
 
 
 def press_until_gone(post: Post, keys: bytes, text: str) -> None:

@@ -28,7 +28,7 @@ from remuda.inbox.receipts import Trace
 from remuda.keeper.client import KeeperClient
 from remuda.pool.client import Client
 from remuda.session import Session
-from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.loopback_model import LoopbackModel, Request
 from remuda.testing.script import ToolResult
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection
@@ -68,6 +68,18 @@ class Unsafe(Broken):
 
 class NotKnown(Exception):
     """It could not be tried; the text says why."""
+
+
+def texts_sent(requests: Sequence[Request], mark: str) -> list[str]:
+    """Return the user's texts with this mark that the model got to answer: one if it ran once.
+
+    A turn that ran twice has another conversation before it the second time. A request that is only sent
+    again has the same, and counts once.
+    """
+    turns = dict.fromkeys(
+        tuple(one.user_texts) for one in requests if isinstance(one.said, str) and mark in one.prompt
+    )
+    return [text for texts in turns for text in texts if mark in text]
 
 
 class Trial:
@@ -256,14 +268,6 @@ class Trial:
             raise Broken(f"a message was not answered: {ended.stage}, {ended.reason}")
         return ended
 
-    def _prompts_with(self, mark: str) -> list[str]:
-        """Return the prompts with this text that reached the model, a repeated request once."""
-        sent: list[str] = []
-        for request in self._model.main_requests:
-            if isinstance(request.said, str) and mark in request.prompt and request.prompt not in sent[-1:]:
-                sent.append(request.prompt)
-        return sent
-
     # ── promises of a session ──
 
     def _first_message(self) -> str:
@@ -279,7 +283,8 @@ class Trial:
 
     def _exact(self) -> str:
         self._deliver(self._main, _EXACT)
-        sent = self._prompts_with("end of it")
+        self._deliver(self._main, "what comes after")  # one that runs twice has run twice by now
+        sent = texts_sent(self._model.main_requests, "end of it")
         if sent != [_EXACT]:
             raise Unsafe(f"the model got {sent!r}")
         return "four lines, with quotes and other scripts"
@@ -337,7 +342,7 @@ class Trial:
 
     def _interrupt(self) -> str:
         sent = self._main.send("SLOW 60 until it is interrupted")
-        self._until(lambda: self._prompts_with("until it is interrupted"), "the request")
+        self._until(lambda: texts_sent(self._model.main_requests, "until it is interrupted"), "the request")
         self._until(lambda: self._main.status()["state"] in ("thinking", "streaming"), "its work")
         done = self._main.interrupt(self._limit())
         ended = self._main.wait(sent.id, self._limit())
@@ -397,7 +402,7 @@ class Trial:
         self._press(b"\x7f")
         self._until(lambda: self._composer(self._client)[1] == draft, "the draft in the composer")
         self._deliver(self._main, "a message that meets a draft")
-        if self._prompts_with("meets a draft") != ["a message that meets a draft"]:
+        if texts_sent(self._model.main_requests, "meets a draft") != ["a message that meets a draft"]:
             raise Broken("the message and the draft were mixed")
         self._until(lambda: self._composer(self._client)[1] == draft, "the draft after the message")
         return "it is back in the composer"
@@ -435,7 +440,8 @@ class Trial:
         self._until(lambda: self._prompts.trust_choice(waiting.screen()) is not None, "the trust dialog")
         waiting.send("not before the user agrees")
         time.sleep(_WATCH_SECONDS)
-        if self._prompts.trust_choice(waiting.screen()) is None or self._prompts_with("not before the user"):
+        came = texts_sent(self._model.main_requests, "not before the user")
+        if came or self._prompts.trust_choice(waiting.screen()) is None:
             raise Unsafe("the dialog was answered without your word")
         waiting.kill(grace=0.0)
         trusted = self._begin(SESSIONS[2], self._untrusted[1], trust=True)
