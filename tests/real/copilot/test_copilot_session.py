@@ -159,6 +159,8 @@ def test_permission_unanswered_dialog_opens_and_no_prompt_is_typed_into_it(
     until(lambda: open_dialog(post.lines()) == "permission dialog", "the dialog")
     until(lambda: not post.client.request("asks")["asks"], "the end of the request")
     later = post.put("later")
+    post.held("a dialog is open: permission dialog")
+    assert stages(post.trace(later)) == ["accepted"]
     assert post.client.describe()["state"] == "waiting_permission"
     assert not (copilot.project / "byhand").exists()
     post.watcher.press(b"\r")
