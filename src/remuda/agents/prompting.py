@@ -62,6 +62,8 @@ class Past:
     interrupted: bool = False
     stored: bool = False
     """The agent has the prompt and started no turn for it. It may add it to the next one."""
+    doubt: str = ""
+    """Why the text may not be an answer."""
 
 
 class PromptProtocol(Protocol):

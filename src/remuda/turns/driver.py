@@ -665,7 +665,9 @@ class Driver:
 def past_outcome(past: Past, leased: Leased, how: str) -> Outcome:
     """Return the outcome of a turn whose end was not observed."""
     if past.answered:
-        return Outcome(End.ANSWERED, past.text, facts={"recovered": True, "prompt_id": past.prompt_id})
+        degraded = {"degraded": [past.doubt]} if past.doubt else {}
+        facts = {"recovered": True, "prompt_id": past.prompt_id, **degraded}
+        return Outcome(End.ANSWERED, past.text, facts=facts)
     if past.interrupted:
         who = "on request" if leased.unwanted else "by a human"
         return Outcome(End.INTERRUPTED, f"interrupted {who}")

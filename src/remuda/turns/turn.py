@@ -439,8 +439,9 @@ class Turn:
     def _answer_facts(self, stopped: TurnStopped) -> dict[str, Any]:
         facts: dict[str, Any] = {"session_id": stopped.conversation, "prompt_id": self.prompt_id}
         facts["usage"] = _sum(self._usage.values()) if self.said is not None else None
-        if facts["usage"] is None:
-            facts["degraded"] = [USAGE_UNKNOWN]
+        unknown = [USAGE_UNKNOWN] if facts["usage"] is None else []
+        if degraded := [*unknown, *filter(None, [stopped.doubt])]:
+            facts["degraded"] = degraded
         if stopped.background:
             facts["background"] = [task.kind for task in stopped.background]
         return facts

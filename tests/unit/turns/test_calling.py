@@ -165,9 +165,10 @@ def test_lost_answer_is_searched_and_the_turn_that_is_found_is_followed(
 
 
 def test_lost_answer_of_a_turn_that_has_ended_is_taken_from_the_search(tmp_path: Path) -> None:
-    past = Past(submitted=True, answered=True, text="to hello", prompt_id="t1")
+    past = Past(submitted=True, answered=True, text="to hello", prompt_id="t1", doubt="perhaps")
     found, _ = delivered(tmp_path, Caller(ChannelLost("gone"), pasts=(past,)))
     assert (found.stage, step(found, "ended")["recovered"]) == ("acked", True)
+    assert step(found, "ended")["degraded"] == ["perhaps"]
 
 
 def test_call_that_the_search_does_not_find_is_called_again(tmp_path: Path) -> None:

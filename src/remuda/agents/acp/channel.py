@@ -17,6 +17,7 @@ from remuda.untrusted import OWN_DEPTH, as_object, dump_json, parse_json
 
 from .asking import choose
 from .notes import read_note
+from .records import doubt_of
 
 LINE_BYTES = 64 << 20
 _LISTEN_PATIENCE = 8.0
@@ -119,8 +120,9 @@ class AcpChannel:
         turn = answer.get("turn")
         if not isinstance(turn, str):
             return Past()
-        ended = answer.get("answered") is True, str(answer.get("text") or ""), turn
-        return Past(True, *ended, answer.get("interrupted") is True)
+        text = str(answer.get("text") or "")
+        answered, interrupted = answer.get("answered") is True, answer.get("interrupted") is True
+        return Past(True, answered, text, turn, interrupted, doubt=doubt_of(text))
 
     async def decide(self, request: PermissionRequest, decision: PermissionDecision) -> None:
         try:
