@@ -273,7 +273,7 @@ class Turn:
             self.launched = True
         elif event.prompt_id in self._others:
             self._last_of_others = event if isinstance(event, TurnStopped) else None
-        elif event.prompt_id is None or event.prompt_id in self._ids or not self._ids:
+        elif event.prompt_id is None or event.prompt_id in self._ids or not self._ids - {None}:
             self._last = self._with_delay(event)  # a command has no id of its own
             self.stops += not isinstance(event, TurnHalted)
         elif self._last is not None:
