@@ -33,7 +33,7 @@ from remuda.testing.script import ToolResult
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection
 
-from .promises import SESSIONS, TIME_OVER, Outcome, Verdict, find_promise, offered
+from .promises import REFUSED, SESSIONS, TIME_OVER, Outcome, Verdict, find_promise, offered
 from .results import find_binary
 
 T = TypeVar("T")
@@ -382,11 +382,22 @@ class Trial:
             time.sleep(_POLL_INTERVAL)
 
     def _command(self, command: str) -> str:
+        if command in self._plan.refused_commands:
+            return self._refusal(command)
         self._deliver(self._main, command, command=True)
         self._deliver(self._main, f"after {command[1:]}")
         return command
 
+    def _refusal(self, command: str) -> str:
+        # Not by `send`, which refuses some of them before the keeper does.
+        ended = self._main.wait(self._main.inbox.put(command, command=True).id, self._limit())
+        if ended.stage != "dead" or not ended.reason:
+            raise Broken(f"{command} is {ended.stage}: {ended.reason}")
+        return REFUSED + ended.reason.removeprefix(REFUSED)
+
     def _clear(self) -> str:
+        if self._plan.clear in self._plan.refused_commands:
+            return self._refusal(self._plan.clear)
         self._deliver(self._main, "the word is mustang")
         self._command(self._plan.clear)
         last = [one for one in self._model.main_requests if one.prompt == f"after {self._plan.clear[1:]}"][-1]
