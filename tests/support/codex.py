@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from remuda.keeper.environment import session_environment
-from remuda.proctree import descendants
+from remuda.proctree import descendants, send_signal
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli.codex import RealCodex
 from support.keeper import Process, Start, until
@@ -69,6 +69,13 @@ def turns_with(model: LoopbackModel, prompt: str) -> set[str]:
         for request in model.main_requests
         if request.said == prompt
     }
+
+
+def end_shared_server(cli: RealCodex) -> None:
+    """End the server that plainly started terminals share, and what updates it: both outlive them."""
+    for pid, command in cli.running().items():
+        if "daemon" in command:
+            send_signal(pid, signal.SIGKILL)
 
 
 def press_until_gone(post: Post, keys: bytes, text: str) -> None:
