@@ -73,6 +73,7 @@ _LONGEST = 2000
 REFUSED = "refused: "
 """How the detail begins of a promise that holds because the message is refused, with the reason."""
 TIME_OVER = "the time was over before it was seen"
+NO_TIME = "the time was over before it was tried"
 SESSIONS = ("self-test", "not-trusted", "trusted")
 """The names of the sessions in which they are tried."""
 

@@ -33,7 +33,7 @@ from remuda.testing.script import ToolResult
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection
 
-from .promises import REFUSED, SESSIONS, TIME_OVER, Outcome, Verdict, find_promise, offered
+from .promises import NO_TIME, REFUSED, SESSIONS, TIME_OVER, Outcome, Verdict, find_promise, offered
 from .results import find_binary
 
 T = TypeVar("T")
@@ -178,7 +178,7 @@ class Trial:
     def _limit(self) -> float:
         """Return the seconds that a step may take. Raises `NotKnown` if no time is left."""
         if (left := self._deadline - time.monotonic()) <= 0:
-            raise NotKnown("the time was over before it was tried")
+            raise NotKnown(NO_TIME)
         return min(left, self._step_limit)
 
     def _until(self, look: Callable[[], T], what: str) -> T:
