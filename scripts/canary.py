@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.agents import find_self_test
-from remuda.self_test.promises import PROMISES, Verdict
+from remuda.self_test.promises import PROMISES, REFUSED, Verdict
 from remuda.testing.real_cli import OLDER, OTHER_VERSIONS, PINNED, binary_of, binary_path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -99,7 +99,7 @@ def _cell(result: Result, key: str, notes: list[str]) -> str:
         if one["promise"] == key:
             verdict = Verdict(one["verdict"])
             if verdict is Verdict.HOLDS:
-                return _CELLS[verdict]
+                return "refused" if one["detail"].startswith(REFUSED) else _CELLS[verdict]
             if one["detail"] not in notes:
                 notes.append(one["detail"])
             return f"{_CELLS[verdict]} ({notes.index(one['detail']) + 1})"

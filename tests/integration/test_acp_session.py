@@ -113,6 +113,15 @@ def test_error_of_the_agent_is_the_reason_of_the_dead_letter(stage: Stage) -> No
     assert stage.runs() == ["FAIL over a root"]
 
 
+def test_answer_that_begins_as_an_error_is_degraded(stage: Stage) -> None:
+    post = stage.start()
+    found = post.send("SAY Error: 400 over a root")
+    assert (found.stage, answer(found)) == ("acked", "Error: 400 over a root")
+    (why,) = step(found, "ended")["degraded"]
+    assert "may report an error of its service" in why
+    assert "degraded" not in step(post.send("SAY no Error: 400"), "ended")
+
+
 def test_command_of_the_agent_needs_the_flag(stage: Stage) -> None:
     post = stage.start()
     assert "would run the agent's own command" in post.send("/help").reason

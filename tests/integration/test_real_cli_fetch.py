@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -51,6 +52,23 @@ def test_fetch_opted_out_of_one_agent_says_which(tmp_path: Path) -> None:
     done = fetch(tmp_path, "codex", "2.1.9", **{OPT_OUT: "codex,copilot"})
     assert "real CLI of codex" in done.stdout
     assert "no hash is pinned for claude 2.1.9" in done.stderr
+
+
+@pytest.mark.skipif(not HAS_PINS or shutil.which("setarch") is None, reason="needs setarch on Linux x86_64")
+def test_other_agents_are_left_out_by_name_where_no_package_is_pinned(tmp_path: Path) -> None:
+    """Without this each of their tests would fail on such a machine: `make test` fetches nothing there."""
+    program = (
+        "from remuda.testing.real_cli import left_out\nfor one in ('codex', 'claude'): print(left_out(one))"
+    )
+    command = [sys.executable, "-c", program]
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), OPT_OUT: ""}
+    said = [
+        subprocess.run(words, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout
+        for words in (["setarch", "i686", *command], command)
+    ]
+    assert said[0].startswith("codex ")
+    assert said[0].endswith("nothing is tested against its real CLI on Linux i686\n\n")
+    assert said[1] == "\n\n"
 
 
 def test_fetch_into_an_unwritable_cache_exits_1(tmp_path: Path) -> None:

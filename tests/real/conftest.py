@@ -18,8 +18,7 @@ from remuda.testing.real_cli import (
     VERSION,
     RealCli,
     binary_of,
-    not_tested,
-    opted_out,
+    left_out,
 )
 from support.real_sessions import MakeCli
 from support.version_differences import DIFFERENCES
@@ -30,8 +29,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     # the process that prints the summary there never loads this file.
     folder = item.path.parent.name
     agent = folder if folder in OTHER_VERSIONS else "claude"
-    if opted_out(agent):
-        pytest.skip(not_tested(agent))
+    if why := left_out(agent):
+        pytest.skip(why)
     if not binary_of(agent).exists():
         missing = f"{agent} {OTHER_VERSIONS.get(agent, VERSION)} is not at {binary_of(agent)}"
         pytest.fail(f"{missing}: `make test` fetches it; {OPT_OUT}={agent} does without it", pytrace=False)

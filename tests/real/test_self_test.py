@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from remuda.testing.real_cli import OLDER, PINNED, VERSION, binary_path
+from remuda.testing.real_cli import OLDER, OTHER_VERSIONS, PINNED, VERSION, binary_of, binary_path, left_out
 from support.commands import Commands
 from support.counts import SOAK
 from support.print_calls import write_program
-from support.self_tests import PATIENCE, check_self_test, try_binary, verdicts
+from support.self_tests import PATIENCE, check_default_limit, check_self_test, try_binary, verdicts
 
 pytestmark = pytest.mark.real
 KNOWN = {"2.1.197": frozenset({"pool_stream"})}
@@ -22,6 +23,17 @@ KNOWN = {"2.1.197": frozenset({"pool_stream"})}
 @pytest.mark.parametrize("version", [*OLDER, PINNED] if SOAK else [VERSION])
 def test_self_test_knows_what_holds_and_leaves_nothing(remuda: Commands, version: str) -> None:
     check_self_test(remuda, "claude", version, binary_path(version), KNOWN.get(version, frozenset()))
+
+
+@pytest.mark.soak(only=True)
+@pytest.mark.timeout(PATIENCE + 60)
+@pytest.mark.parametrize("agent", ["claude", *OTHER_VERSIONS])
+def test_self_test_within_the_limit_that_users_have(
+    remuda: Commands, agent: str, record_property: Callable[[str, object], None]
+) -> None:
+    if why := left_out(agent):
+        pytest.skip(why)
+    check_default_limit(remuda, agent, binary_of(agent), record_property)
 
 
 @pytest.mark.soak(only=True)  # it takes as long as a test of a version

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from remuda.testing.loopback_model import LoopbackModel
-from remuda.testing.real_cli import OTHER_VERSIONS, RealCli, binary_of, not_tested, opted_out
+from remuda.testing.real_cli import OTHER_VERSIONS, RealCli, binary_of, left_out
 from remuda.testing.real_cli.codex import RealCodex
 from remuda.testing.real_cli.copilot import RealCopilot
 from support import keeper
@@ -41,8 +41,8 @@ Bench = TypeVar("Bench", bound=RealCli)
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     for agent in OTHER_VERSIONS:
-        if opted_out(agent):
-            pytest.skip(not_tested(agent))
+        if why := left_out(agent):
+            pytest.skip(why)
         assert binary_of(agent).exists(), f"{agent} is not at {binary_of(agent)}: `make test` fetches it"
     monkeypatch.setattr(keeper, "PATIENCE", PATIENCE)
 

@@ -11,6 +11,7 @@ The first word of a prompt says what it does:
     GARBLE          print what is not a message, then answer
     LONG            print a message without an end
     FAIL TEXT       answer the call with an error
+    SAY TEXT        answer with this text
     FILE PATH       ask the client for a file
 
 Everything else is answered. `runs` in its home has each prompt that it began, in order.
@@ -118,6 +119,8 @@ class ScriptedAcpAgent(acp.Agent):
                 os.set_blocking(1, True)
                 with open(1, "wb", closefd=False) as output:
                     output.write(b"x" * (20 << 20))
+            case "SAY":
+                return rest
             case "FAIL":
                 raise acp.RequestError(-32603, rest)
             case "FILE":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from contextlib import suppress
@@ -9,7 +10,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from remuda.keeper.environment import session_environment
-from remuda.proctree import descendants
+from remuda.proctree import descendants, send_signal
+from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli.codex import RealCodex
 from support.keeper import Process, Start, until
 from support.messages import Post
@@ -58,6 +60,22 @@ def _server_of(keeper: int) -> int:
 def escalated(command: str) -> str:
     """A prompt that lets codex ask whether it may run a command outside its sandbox."""
     return RealCodex.plan.tool_prompt(command)
+
+
+def turns_with(model: LoopbackModel, prompt: str) -> set[str]:
+    """The turns that began with this prompt."""
+    return {
+        json.loads(request.headers["x-codex-turn-metadata"])["turn_id"]
+        for request in model.main_requests
+        if request.said == prompt
+    }
+
+
+def end_shared_server(cli: RealCodex) -> None:
+    """End the server that plainly started terminals share, and what updates it: both outlive them."""
+    for pid, command in cli.running().items():
+        if "daemon" in command:
+            send_signal(pid, signal.SIGKILL)
 
 
 def press_until_gone(post: Post, keys: bytes, text: str) -> None:

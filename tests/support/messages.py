@@ -125,16 +125,19 @@ RECAP = "The user stepped away and is coming back."
 
 
 def prompts(model: LoopbackModel) -> list[str]:
-    """Every prompt that the agent sent, in order; what it sends again and again on one prompt counts once.
+    """Every prompt that the agent sent, in order, as often as it ran.
 
+    A request that is sent again counts once; a prompt that runs again has another conversation before it.
     Not what it asks by itself for a user who seems to come back, which it does now and then.
     """
     sent: list[str] = []
+    last: list[str] = []
     for request in model.main_requests:
-        if str(request.prompt).startswith(RECAP):
+        if str(request.prompt).startswith(RECAP) or not isinstance(request.said, str):
             continue
-        if isinstance(request.said, str) and (not sent or sent[-1] != request.prompt):
+        if request.user_texts != last:
             sent.append(request.prompt)
+        last = request.user_texts
     return sent
 
 

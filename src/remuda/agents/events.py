@@ -143,6 +143,8 @@ class TurnStopped:
     prompt_id: str | None = None
     background: tuple[Task, ...] = ()
     conversation: str | None = None
+    doubt: str = ""
+    """Why the text may not be an answer. The receipt has it in `degraded`."""
 
 
 @frozen

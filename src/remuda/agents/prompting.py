@@ -66,6 +66,8 @@ class Past:
     """The agent has the prompt and started no turn for it. It may add it to the next one."""
     usages: tuple[Mapping[str, Any], ...] = ()
     """What each message of the turn used, if the source has that."""
+    doubt: str = ""
+    """Why the text may not be an answer."""
 
 
 _CLOCK_SLACK = 2.0

@@ -70,6 +70,8 @@ class SelfTest(Protocol):
     """Prompts that the terminal could run as commands of the agent."""
     compact: str
     clear: str
+    refused_commands: Sequence[str]
+    """Those of both that exist at its terminal, and that a message cannot run: it has to be refused."""
     describes_calls: bool
     """Whether it can describe the calls that its server takes."""
     asks_trust: bool

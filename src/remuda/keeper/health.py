@@ -45,8 +45,7 @@ _DISSENT_PATIENCE = 30.0
 _TYPIST_PATIENCE = 60.0
 
 _NO_HOOKS = (
-    "the agent's hooks do not arrive: its state is read from registry, title, transcript and screen, "
-    "and a message is confirmed by the transcript"
+    "the agent's hooks do not arrive: its state is read from {}, and a message is confirmed by the transcript"
 )
 _NO_SUBMIT = (
     "the hook that reports a prompt did not arrive in the last turn: a message is confirmed by the transcript"
@@ -80,10 +79,7 @@ _DISSENT = (
     "messages wait and nothing is typed; attach to look"
 )
 _SCREEN_CHARACTERS = 500
-_NOTHING = (
-    "neither hooks nor registry nor transcript can be read: a message is typed once, cannot be confirmed, "
-    "and is then dead-lettered"
-)
+_NOTHING = "neither {} can be read: a message is typed once, cannot be confirmed, and is then dead-lettered"
 
 
 @dataclass(slots=True)
@@ -136,9 +132,16 @@ class Health:
         self._look_again()
 
     def reasons(self) -> list[str]:
-        if {"hooks", "registry", "transcript"} <= self._found.keys():
-            return [_NOTHING, *(words for key, words in self._found.items() if key == "composer")]
+        proofs = ["hooks", *self._registry, "transcript"]
+        if self._found.keys() >= {*proofs}:
+            nothing = _NOTHING.format(" nor ".join(proofs))
+            return [nothing, *(words for key, words in self._found.items() if key == "composer")]
         return list(self._found.values())
+
+    @property
+    def _registry(self) -> list[str]:
+        """Return the name of the registry file, if this agent has one."""
+        return ["registry"] if self._observation.registry_path is not None else []
 
     # ── what is heard ──
 
@@ -269,7 +272,9 @@ class Health:
         if not self._hooks_expected:
             return
         ended = turn.answered or (turn.worked and not turn.interrupted)
-        self._set("hooks", _NO_HOOKS, missing=not self.hooked and ended)
+        title = ["title"] if Source.TITLE in self._session.evidence.votes else []
+        others = ", ".join([*self._registry, *title, "transcript"])
+        self._set("hooks", _NO_HOOKS.format(f"{others} and screen"), missing=not self.hooked and ended)
         if "hooks" in self._found or not turn.answered:
             return
         self._set("submit", _NO_SUBMIT, missing=turn.recorded and not turn.submitted)

@@ -147,12 +147,13 @@ class Observation:
 
     def _read_screen(self) -> None:
         self._settle = None
-        if self._awaited is not None:  # without hooks, nothing reports a new transcript
-            self._follow()
         if self._session.screen is None:
             return
         lines = self._session.screen.lines()
         self._vote(self._observer.screen(lines, self._session.now()))
+        # Without hooks, nothing else reports the conversation, or a new transcript.
+        if self._awaited is not None or self._observer.conversation != self._conversation:
+            self._follow()
         if self._observer.suspended(lines):
             self._wake()
         else:

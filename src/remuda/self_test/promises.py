@@ -46,8 +46,14 @@ PROMISES = (
     ),
     Promise("interrupt", "a turn can be interrupted", "'remuda cancel' may not stop a turn"),
     Promise("dialog", "a message waits at a dialog", "a message could answer a permission dialog", True),
-    Promise("compact", "the command to compact is confirmed", "the receipt of such a command may be wrong"),
-    Promise("clear", "the command to clear is confirmed", "the receipt of such a command may be wrong"),
+    Promise(
+        "compact",
+        "the command to compact is confirmed or refused",
+        "the receipt of such a command may be wrong",
+    ),
+    Promise(
+        "clear", "the command to clear is confirmed or refused", "the receipt of such a command may be wrong"
+    ),
     Promise("draft", "a draft survives a message", "what you typed and did not send may be lost"),
     Promise("resume", "a conversation is resumed", "'start --resume' may begin a new conversation"),
     Promise("hooks", "all hooks report", "what these hooks report is known later or not"),
@@ -64,7 +70,10 @@ PROMISES = (
 _BY_KEY = {promise.key: promise for promise in PROMISES}
 ORDER = {promise.key: number for number, promise in enumerate(PROMISES)}
 _LONGEST = 2000
+REFUSED = "refused: "
+"""How the detail begins of a promise that holds because the message is refused, with the reason."""
 TIME_OVER = "the time was over before it was seen"
+NO_TIME = "the time was over before it was tried"
 SESSIONS = ("self-test", "not-trusted", "trusted")
 """The names of the sessions in which they are tried."""
 

@@ -28,12 +28,12 @@ from remuda.inbox.receipts import Trace
 from remuda.keeper.client import KeeperClient
 from remuda.pool.client import Client
 from remuda.session import Session
-from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.loopback_model import LoopbackModel, Request
 from remuda.testing.script import ToolResult
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection
 
-from .promises import SESSIONS, TIME_OVER, Outcome, Verdict, find_promise, offered
+from .promises import NO_TIME, REFUSED, SESSIONS, TIME_OVER, Outcome, Verdict, find_promise, offered
 from .results import find_binary
 
 T = TypeVar("T")
@@ -68,6 +68,18 @@ class Unsafe(Broken):
 
 class NotKnown(Exception):
     """It could not be tried; the text says why."""
+
+
+def texts_sent(requests: Sequence[Request], mark: str) -> list[str]:
+    """Return the user's texts with this mark that the model got to answer: one if it ran once.
+
+    A turn that ran twice has another conversation before it the second time. A request that is only sent
+    again has the same, and counts once.
+    """
+    turns = dict.fromkeys(
+        tuple(one.user_texts) for one in requests if isinstance(one.said, str) and mark in one.prompt
+    )
+    return [text for texts in turns for text in texts if mark in text]
 
 
 class Trial:
@@ -166,7 +178,7 @@ class Trial:
     def _limit(self) -> float:
         """Return the seconds that a step may take. Raises `NotKnown` if no time is left."""
         if (left := self._deadline - time.monotonic()) <= 0:
-            raise NotKnown("the time was over before it was tried")
+            raise NotKnown(NO_TIME)
         return min(left, self._step_limit)
 
     def _until(self, look: Callable[[], T], what: str) -> T:
@@ -256,14 +268,6 @@ class Trial:
             raise Broken(f"a message was not answered: {ended.stage}, {ended.reason}")
         return ended
 
-    def _prompts_with(self, mark: str) -> list[str]:
-        """Return the prompts with this text that reached the model, a repeated request once."""
-        sent: list[str] = []
-        for request in self._model.main_requests:
-            if isinstance(request.said, str) and mark in request.prompt and request.prompt not in sent[-1:]:
-                sent.append(request.prompt)
-        return sent
-
     # ── promises of a session ──
 
     def _first_message(self) -> str:
@@ -279,7 +283,8 @@ class Trial:
 
     def _exact(self) -> str:
         self._deliver(self._main, _EXACT)
-        sent = self._prompts_with("end of it")
+        self._deliver(self._main, "what comes after")  # one that runs twice has run twice by now
+        sent = texts_sent(self._model.main_requests, "end of it")
         if sent != [_EXACT]:
             raise Unsafe(f"the model got {sent!r}")
         return "four lines, with quotes and other scripts"
@@ -337,7 +342,7 @@ class Trial:
 
     def _interrupt(self) -> str:
         sent = self._main.send("SLOW 60 until it is interrupted")
-        self._until(lambda: self._prompts_with("until it is interrupted"), "the request")
+        self._until(lambda: texts_sent(self._model.main_requests, "until it is interrupted"), "the request")
         self._until(lambda: self._main.status()["state"] in ("thinking", "streaming"), "its work")
         done = self._main.interrupt(self._limit())
         ended = self._main.wait(sent.id, self._limit())
@@ -377,11 +382,22 @@ class Trial:
             time.sleep(_POLL_INTERVAL)
 
     def _command(self, command: str) -> str:
+        if command in self._plan.refused_commands:
+            return self._refusal(command)
         self._deliver(self._main, command, command=True)
         self._deliver(self._main, f"after {command[1:]}")
         return command
 
+    def _refusal(self, command: str) -> str:
+        # Not by `send`, which refuses some of them before the keeper does.
+        ended = self._main.wait(self._main.inbox.put(command, command=True).id, self._limit())
+        if ended.stage != "dead" or not ended.reason:
+            raise Broken(f"{command} is {ended.stage}: {ended.reason}")
+        return REFUSED + ended.reason.removeprefix(REFUSED)
+
     def _clear(self) -> str:
+        if self._plan.clear in self._plan.refused_commands:
+            return self._refusal(self._plan.clear)
         self._deliver(self._main, "the word is mustang")
         self._command(self._plan.clear)
         last = [one for one in self._model.main_requests if one.prompt == f"after {self._plan.clear[1:]}"][-1]
@@ -397,7 +413,7 @@ class Trial:
         self._press(b"\x7f")
         self._until(lambda: self._composer(self._client)[1] == draft, "the draft in the composer")
         self._deliver(self._main, "a message that meets a draft")
-        if self._prompts_with("meets a draft") != ["a message that meets a draft"]:
+        if texts_sent(self._model.main_requests, "meets a draft") != ["a message that meets a draft"]:
             raise Broken("the message and the draft were mixed")
         self._until(lambda: self._composer(self._client)[1] == draft, "the draft after the message")
         return "it is back in the composer"
@@ -435,7 +451,8 @@ class Trial:
         self._until(lambda: self._prompts.trust_choice(waiting.screen()) is not None, "the trust dialog")
         waiting.send("not before the user agrees")
         time.sleep(_WATCH_SECONDS)
-        if self._prompts.trust_choice(waiting.screen()) is None or self._prompts_with("not before the user"):
+        came = texts_sent(self._model.main_requests, "not before the user")
+        if came or self._prompts.trust_choice(waiting.screen()) is None:
             raise Unsafe("the dialog was answered without your word")
         waiting.kill(grace=0.0)
         trusted = self._begin(SESSIONS[2], self._untrusted[1], trust=True)

@@ -667,7 +667,7 @@ class Driver:
 def past_outcome(past: Past, leased: Leased, how: str) -> Outcome:
     """Return the outcome of a turn whose end was not observed."""
     if past.answered:
-        facts = {"recovered": True, "prompt_id": past.prompt_id, **usage_facts(past.usages)}
+        facts = {"recovered": True, "prompt_id": past.prompt_id, **usage_facts(past.usages, past.doubt)}
         return Outcome(End.ANSWERED, past.text, facts=facts)
     if past.interrupted:
         who = "on request" if leased.unwanted else "by a human"

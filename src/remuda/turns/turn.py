@@ -273,7 +273,7 @@ class Turn:
             self.launched = True
         elif event.prompt_id in self._others:
             self._last_of_others = event if isinstance(event, TurnStopped) else None
-        elif event.prompt_id is None or event.prompt_id in self._ids or not self._ids:
+        elif event.prompt_id is None or event.prompt_id in self._ids or not self._ids - {None}:
             self._last = self._with_delay(event)  # a command has no id of its own
             self.stops += not isinstance(event, TurnHalted)
         elif self._last is not None:
@@ -438,7 +438,7 @@ class Turn:
 
     def _answer_facts(self, stopped: TurnStopped) -> dict[str, Any]:
         facts: dict[str, Any] = {"session_id": stopped.conversation, "prompt_id": self.prompt_id}
-        facts |= usage_facts(self._usage.values() if self.said is not None else ())
+        facts |= usage_facts(self._usage.values() if self.said is not None else (), stopped.doubt)
         if stopped.background:
             facts["background"] = [task.kind for task in stopped.background]
         return facts
@@ -477,10 +477,14 @@ def _command_facts(run: CommandRun) -> dict[str, Any]:
     return {"command": True, **began}
 
 
-def usage_facts(usages: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the usage of an answer by its messages: null, with the reason, if none has any."""
-    usage = _sum(usages)
-    return {"usage": usage} if usage else {"usage": None, "degraded": [_USAGE_UNKNOWN]}
+def usage_facts(usages: Iterable[Mapping[str, Any]], doubt: str = "") -> dict[str, Any]:
+    """Return the usage of an answer by its messages: null, with the reason, if none has any.
+
+    `doubt`: why it may not be an answer.
+    """
+    usage = _sum(usages) or None
+    degraded = [*([_USAGE_UNKNOWN] if usage is None else []), *filter(None, [doubt])]
+    return {"usage": usage, **({"degraded": degraded} if degraded else {})}
 
 
 def _sum(usages: Iterable[Mapping[str, Any]]) -> dict[str, int]:

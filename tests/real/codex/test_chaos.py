@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 import time
 from collections import Counter
@@ -14,22 +13,13 @@ import pytest
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli.codex import RealCodex
 from support import counts
-from support.codex import keep, kill
+from support.codex import keep, kill, turns_with
 from support.keeper import Start
 from support.messages import Post, check_ends
 
 pytestmark = [pytest.mark.real, pytest.mark.soak]
 _MESSAGES = counts.CODEX_CHAOS
 _LONGEST_PAUSE = 1.5
-
-
-def turns_with(model: LoopbackModel, prompt: str) -> set[str]:
-    """The turns that began with this prompt."""
-    return {
-        json.loads(request.headers["x-codex-turn-metadata"])["turn_id"]
-        for request in model.main_requests
-        if request.said == prompt
-    }
 
 
 @pytest.mark.timeout(180 + 20 * _MESSAGES)

@@ -11,7 +11,7 @@ import pytest
 
 from remuda.testing.real_cli.codex import RealCodex
 from support.boss import RunningBoss
-from support.codex import escalated
+from support.codex import end_shared_server, escalated
 from support.commands import Commands
 from support.keeper import until
 from support.pane_agent import AgentPane
@@ -28,12 +28,20 @@ def boss(home: Path) -> Iterator[RunningBoss]:
     one.close()
 
 
-@pytest.fixture
-def server(codex: RealCodex, home: Path) -> Iterator[str]:
-    """One that both terminals join, with the hooks. `codex` alone starts one too, if it is packaged."""
+@pytest.fixture(params=["joined", pytest.param("plain", marks=pytest.mark.soak(only=True))])
+def argv(request: pytest.FixtureRequest, codex: RealCodex, home: Path) -> Iterator[list[str]]:
+    """The command of both terminals, which share a server with the hooks.
+
+    `plain`: the first one starts it, as it does if it is packaged, and copies the package (320 MB) for that.
+    """
     remuda = Commands(home)
     remuda("setup", "boss", "--agent", "codex", "--yes", env={**codex.env, "CODEX_HOME": ""})
     remuda.close()
+    if request.param == "plain":
+        codex.make_package()
+        yield codex.argv()
+        end_shared_server(codex)
+        return
     path = codex.folder / "s"
     codex.sockets.add(path)
     env = {**codex.env, "TMUX": "/another,1,0", "TMUX_PANE": "%99"}
@@ -47,16 +55,15 @@ def server(codex: RealCodex, home: Path) -> Iterator[str]:
         start_new_session=True,
     )
     until(path.exists, "its socket")
-    yield f"unix://{path}"
+    yield codex.argv("--remote", f"unix://{path}")
     process.kill()
     process.wait()
 
 
 def test_terminals_of_one_server_are_found_by_their_conversations(
-    codex: RealCodex, boss: RunningBoss, tmux: TmuxBench, server: str
+    codex: RealCodex, boss: RunningBoss, tmux: TmuxBench, argv: list[str]
 ) -> None:
     boss.start()
-    argv = codex.argv("--remote", server)
     first = AgentPane(tmux, boss, argv, codex.env, codex.project)
     trust(first)
     first.until_shows("loopback-model")

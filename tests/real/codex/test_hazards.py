@@ -12,10 +12,11 @@ from websockets.asyncio.client import unix_connect
 
 from remuda import Session
 from remuda.agents.codex.rpc import RpcPeer
+from remuda.proctree import descendants
 from remuda.testing.loopback_model import Gate, LoopbackModel
 from remuda.testing.real_cli.codex import RealCodex
 from remuda.testing.script import Fail, Hold, Reply, Text
-from support.codex import MakeCodex, escalated, keep, press_until_gone
+from support.codex import MakeCodex, end_shared_server, escalated, keep, press_until_gone
 from support.keeper import Start, event_named, until
 from support.messages import CHAIN, Post, prompts, stages, step
 
@@ -36,8 +37,54 @@ def test_two_sessions_share_no_server_and_no_environment(
     keys = {request.headers["authorization"].split()[-1] for request in model.main_requests}
     assert keys == {"sk-key-of-session-one-000000", codex.env["LOOPBACK_KEY"]}
     assert {request.headers["originator"] for request in model.main_requests} == {"codex-tui"}
-    # No shared daemon was started: with it, the next terminal would get the first one's environment.
-    assert not (codex.home / ".codex" / "app-server-control" / "app-server-control.sock").exists()
+    servers = [check_own_server(post) for post in (one, two)]
+    assert servers[0] != servers[1]
+
+
+def check_own_server(post: Post) -> int:
+    """Its terminal is attached to a server of ours, on a socket of ours. Return the pid of that server."""
+    record = json.loads(post.kept.paths.record.read_text())
+    path = post.kept.paths.scratch / "s"
+    terminal, server = (words_of(record[key]) for key in ("child_pid", "companion_pid"))
+    assert terminal[terminal.index("--remote") + 1] == f"unix://{path}"
+    assert server[server.index("--listen") + 1] == f"unix://{path}"
+    assert record["companion_pid"] in descendants(post.kept.keeper_pid)
+    return int(record["companion_pid"])
+
+
+def words_of(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+
+
+@pytest.mark.soak(only=True)  # the server that terminals share copies its package of 320 MB first
+def test_session_beside_the_server_that_plain_terminals_share_has_a_server_of_its_own(
+    codex: RealCodex, start: Start, model: LoopbackModel
+) -> None:
+    codex.make_package()
+    shell, prompt = ("-s", "danger-full-access"), "RUNBASH echo it is $MARK"
+
+    def runs_with() -> str:
+        return model.main_requests[-1].texts[-1][1]
+
+    try:
+        with codex.open_terminal(*shell, env={"MARK": "of-plain"}) as plain:
+            until(codex.daemon_socket.exists, "the server that all terminals share")
+            plain.wait_for(b"loopback-model")
+            post = keep(start, codex, *shell, env={"MARK": "of-ours"})
+            assert stages(post.send(prompt)) == CHAIN
+            assert "it is of-ours" in runs_with()
+            check_own_server(post)
+            ours = post.client.describe()["conversation"]["session_id"]
+            shared = asyncio.run(call(str(codex.daemon_socket), "thread/loaded/list"))["data"]
+            assert shared
+            assert ours not in shared
+            # What ours is kept from: the next plain terminal runs with the environment of the first.
+            before = len(model.main_requests)
+            with codex.open_terminal(*shell, prompt, env={"MARK": "of-the-next"}):
+                until(lambda: len(model.main_requests) >= before + 2, "its command")
+                assert "it is of-plain" in runs_with()
+    finally:
+        end_shared_server(codex)
 
 
 def test_a_turn_of_a_user_and_ours_never_mix(codex: RealCodex, start: Start, model: LoopbackModel) -> None:

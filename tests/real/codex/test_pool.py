@@ -102,7 +102,6 @@ def test_a_permission_is_decided_by_the_caller(codex: RealCodex, model: Loopback
     run_steps(steps)
 
 
-@pytest.mark.shows("a request of a pool carries nothing of another")
 def test_turn_over_its_tokens_is_stopped_before_its_next_answer(
     codex: RealCodex, model: LoopbackModel
 ) -> None:
@@ -119,6 +118,7 @@ def test_turn_over_its_tokens_is_stopped_before_its_next_answer(
     gate.open()
 
 
+@pytest.mark.shows("a request of a pool carries nothing of another")
 def test_nothing_of_a_request_is_in_the_next_and_no_setting_stays(
     codex: RealCodex, model: LoopbackModel
 ) -> None:

@@ -10,7 +10,7 @@ from remuda.errors import SpawnFailed
 from remuda.proctree import descendants
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli.codex import RealCodex
-from support.codex import keep, kill
+from support.codex import keep, kill, turns_with
 from support.keeper import Start, until
 from support.messages import CHAIN, prompts, stages, step
 
@@ -32,6 +32,7 @@ def test_server_killed_in_a_turn_runs_nothing_twice_and_goes_on(
     assert "the agent's server died" in step(found, "dead")["reason"]
     assert stages(post.send("the second")) == CHAIN
     assert prompts(model) == ["the first", "held", "the second"]
+    assert len(turns_with(model, "held")) == 1
     record = json.loads(post.kept.paths.record.read_text())
     assert record["companion_pid"] in descendants(post.kept.keeper_pid)  # the new one: `kill` finds it
     post.watcher.until_shows("the second")  # the terminal found the new server
@@ -54,7 +55,8 @@ def test_keeper_killed_in_a_turn_and_resumed_follows_the_policy(
     assert found.stage == ("acked" if policy == "retry" else "dead")
     assert stages(again.send("after")) == CHAIN
     assert again.client.describe()["conversation"]["session_id"] == before
-    assert prompts(model) == ["the first", "held", "after"]
+    assert prompts(model) == ["the first", "held", *(["held"] if policy == "retry" else []), "after"]
+    assert len(turns_with(model, "held")) == (2 if policy == "retry" else 1)
     last = model.main_requests[-1]
     assert ("user", "the first") in last.texts
     assert last.model == "other-model"

@@ -52,6 +52,13 @@ def test_turns_permissions_cancel_and_resume(
     post.ended(sent)
     assert {path.name for path in copilot.project.iterdir()} == {"allowed"}
 
+    # Hazard 5: an error of its service is an answer, as far as ACP says.
+    failed = post.send("err 400 boom")
+    assert failed.answer is not None
+    assert failed.answer["text"].startswith("Error: 400")
+    assert "may report an error of its service" in step(failed, "ended")["degraded"][0]
+    assert "degraded" not in step(ended, "ended")
+
     sent = post.put("SLOW 60 words")
     post.reached(sent, "submitted")
     post.client.request("interrupt", id=sent)

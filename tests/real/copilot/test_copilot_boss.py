@@ -69,6 +69,7 @@ QUESTION = tool(
 )
 
 
+@pytest.mark.shows("a question is answered from elsewhere", refused=True)
 def test_question_of_a_kept_session_is_left_to_its_terminal_and_its_conversation_shown(
     copilot: RealCopilot, home: Path, start: Start
 ) -> None:

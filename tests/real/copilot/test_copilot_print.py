@@ -66,13 +66,23 @@ def test_print_stream_takes_what_a_terminal_cannot(
     assert [request.prompt for request in model.main_requests] == sent
 
 
+def acp_servers(copilot: RealCopilot) -> set[int]:
+    """The pids of its processes that serve a pool."""
+    return {
+        pid for pid, command in copilot.running().items() if command.startswith(f"{copilot.binary} --acp")
+    }
+
+
 def test_client_answers_from_one_process(copilot: RealCopilot) -> None:
     path = f"{copilot.binary.parent}:{copilot.env['PATH']}"
     options: dict[str, Any] = {"cwd": str(copilot.project), "env": {**copilot.env, "PATH": path}}
     with remuda.SyncClient(agent="copilot", backend="stream", pool_size=1, inherit_env=False) as client:
         assert client.run("one", **options).text == "REPLY#1 to: one"
+        first = acp_servers(copilot)
+        assert len(first) == 1
         with pytest.raises(AgentError):
             client.run("err 400 boom", **options)
         assert client.run("two", **options).text == "REPLY#2 to: two"
+        assert acp_servers(copilot) == first
     with pytest.raises(InvalidOptions, match="stream"):
         remuda.SyncClient(agent="copilot", backend="terminal", inherit_env=False)

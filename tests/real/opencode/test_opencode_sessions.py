@@ -62,6 +62,7 @@ def test_message_chain_draft_human_turn_interrupt_and_errors(opencode: Opencode,
     found = post.ended(message)
     assert (step(found, "ended")["end"], found.reason) == ("interrupted", "interrupted on request")
     # Hazard 1: after a turn that a user ended, and after one that failed, the next prompt comes at once.
+    # One that opencode stored and did not run would be deleted after 15 s, and sent a second time.
     message, waiting = post.put("SLOW 60 escaped"), post.put("right after Esc")
     opencode.model.wait_for("SLOW 60 escaped", PATIENCE)
     until(lambda: "esc interrupt" in screen(post), "its work on the screen")
@@ -69,12 +70,14 @@ def test_message_chain_draft_human_turn_interrupt_and_errors(opencode: Opencode,
     until(lambda: "esc again" in screen(post), "the question for a second key")
     post.watcher.press(b"\x1b")
     assert step(post.ended(message), "ended")["end"] == "interrupted"
-    assert answer(post.ended(waiting)).endswith("to: right after Esc")
+    at_once = post.ended(waiting)
+    assert (answer(at_once).endswith("to: right after Esc"), attempts(at_once)) == (True, [1])
     first, second = post.put("err 400 broken"), post.put("right after it")
     failed = post.ended(first)
     assert (step(failed, "ended")["end"], step(failed, "ended")["failure"]) == ("failed", "invalid_request")
     assert failed.reason == "broken"
-    assert answer(post.ended(second)).endswith("to: right after it")
+    at_once = post.ended(second)
+    assert (answer(at_once).endswith("to: right after it"), attempts(at_once)) == (True, [1])
     # What was not answered stays in the conversation, and the receipts say so.
     last = {text for _, text in opencode.model.main_requests[-1].texts}
     assert {"SLOW 60 stop me", "err 400 broken"} <= last

@@ -28,7 +28,12 @@ def test_every_agent_that_is_tested_is_in_the_table() -> None:
 
 
 def test_table_numbers_what_does_not_hold() -> None:
-    seen = [("exact", "holds", ""), ("print", "does not hold", "no usage"), ("draft", "not known", "no time")]
+    seen = [
+        ("exact", "holds", ""),
+        ("clear", "holds", "refused: only at its terminal"),
+        ("print", "does not hold", "no usage"),
+        ("draft", "not known", "no time"),
+    ]
     outcomes = [dict(zip(("promise", "verdict", "detail"), one, strict=True)) for one in seen]
     table = canary.table(
         {"1.10.0": {"outcomes": outcomes, "seconds": 3}, "1.9.0": {"outcomes": [], "seconds": 4}}
@@ -36,5 +41,6 @@ def test_table_numbers_what_does_not_hold() -> None:
     assert table.startswith("| promise | 1.10.0 | 1.9.0 |")
     assert "| a message arrives once, and exactly as sent | yes | - |" in table
     assert "with usage | no (2) | - |" in table
+    assert "| the command to clear is confirmed or refused | refused | - |" in table
     assert "took | 3 | 4 |" in table
     assert table.endswith("1. no time\n2. no usage\n")

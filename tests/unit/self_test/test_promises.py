@@ -27,5 +27,5 @@ def test_promise_without_an_outcome_is_not_known_and_the_limit_is_what_the_docs_
 def test_only_what_the_agent_has_is_tried() -> None:
     plan = find_self_test("opencode")
     assert plan is not None
-    assert {"compact", "hooks", "calls", "trust", "pool_stream"}.isdisjoint(offered(plan))
+    assert {"hooks", "calls", "trust", "pool_stream"}.isdisjoint(offered(plan))
     assert {"clear", "bang", "pool_terminal", "print"} <= {*offered(plan)}

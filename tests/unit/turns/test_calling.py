@@ -165,16 +165,21 @@ def test_lost_answer_is_searched_and_the_turn_that_is_found_is_followed(
 
 
 @pytest.mark.parametrize(
-    ("usages", "usage", "reasons"),
+    ("usages", "doubt", "usage", "reasons"),
     [
-        (({"output_tokens": 5}, {"output_tokens": 7}), {"output_tokens": 12}, []),
-        ((), None, ["usage unknown"]),
+        (({"output_tokens": 5}, {"output_tokens": 7}), "", {"output_tokens": 12}, []),
+        ((), "", None, ["usage unknown"]),
+        (({"output_tokens": 5},), "perhaps", {"output_tokens": 5}, ["perhaps"]),
     ],
 )
 def test_lost_answer_of_a_turn_that_has_ended_is_taken_from_the_search(
-    tmp_path: Path, usages: tuple[dict[str, int], ...], usage: dict[str, int] | None, reasons: list[str]
+    tmp_path: Path,
+    usages: tuple[dict[str, int], ...],
+    doubt: str,
+    usage: dict[str, int] | None,
+    reasons: list[str],
 ) -> None:
-    past = Past(submitted=True, answered=True, text="to hello", prompt_id="t1", usages=usages)
+    past = Past(submitted=True, answered=True, text="to hello", prompt_id="t1", usages=usages, doubt=doubt)
     found, _ = delivered(tmp_path, Caller(ChannelLost("gone"), pasts=(past,)))
     ended = step(found, "ended")
     assert (found.stage, ended["recovered"], ended["usage"]) == ("acked", True, usage)

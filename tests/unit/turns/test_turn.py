@@ -237,6 +237,13 @@ def test_turn_whose_stop_has_no_text_has_the_answer_of_its_transcript() -> None:
     assert outcome(turn).text == "done"
 
 
+def test_turn_whose_prompt_had_no_id_is_ended_by_a_stop_with_one() -> None:
+    """As copilot reports it: only its transcript has the id of the prompt, and that may be lost."""
+    turn = made()
+    assert facts(turn, PromptSubmitted("do it", None), TurnStopped("done", OURS)) == ["submitted"]
+    assert outcome(turn).end is End.ANSWERED
+
+
 def test_turn_of_which_nothing_was_said_is_not_answered_by_its_transcript() -> None:
     turn = taken(PromptRecorded("do it", OURS), MessageRecorded("m-1", {}, "running"))
     turn.answered_by_transcript()

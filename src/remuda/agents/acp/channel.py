@@ -17,6 +17,7 @@ from remuda.untrusted import OWN_DEPTH, as_object, as_objects, dump_json, parse_
 
 from .asking import choose
 from .notes import read_note
+from .records import doubt_of
 
 LINE_BYTES = 64 << 20
 _LISTEN_PATIENCE = 8.0
@@ -119,9 +120,10 @@ class AcpChannel:
         turn = answer.get("turn")
         if not isinstance(turn, str):
             return Past()
-        ended = answer.get("answered") is True, str(answer.get("text") or ""), turn
+        text = str(answer.get("text") or "")
+        answered, interrupted = answer.get("answered") is True, answer.get("interrupted") is True
         usages = tuple(as_objects(answer.get("usages")))
-        return Past(True, *ended, answer.get("interrupted") is True, usages=usages)
+        return Past(True, answered, text, turn, interrupted, usages=usages, doubt=doubt_of(text))
 
     async def decide(self, request: PermissionRequest, decision: PermissionDecision) -> None:
         try:

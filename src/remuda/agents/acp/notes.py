@@ -28,6 +28,8 @@ from remuda.agents.events import (
 from remuda.agents.state import Source
 from remuda.untrusted import as_object, as_objects
 
+from .records import doubt_of
+
 SECRET_VARIABLE = "REMUDA_ACP_SECRET"  # noqa: S105  # its name, not its value
 NO_LOAD = "the agent cannot resume a conversation: it does not offer session/load"
 RESUMABLE = "resumable"
@@ -97,5 +99,5 @@ def _ended(note: Mapping[str, Any], turn: str, text: str) -> list[AgentEvent]:
         kind = Failure.AUTHENTICATION if note.get("signed_out") is True else Failure.INVALID
         return [TurnFailed(kind, text, turn)]
     message = MessageRecorded(turn, as_object(note.get("usage")), text, final=True)
-    stopped = TurnStopped(text, turn, conversation=str(note.get("conversation")))
+    stopped = TurnStopped(text, turn, conversation=str(note.get("conversation")), doubt=doubt_of(text))
     return [message, stopped, TurnRecorded()]

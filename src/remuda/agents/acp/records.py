@@ -20,6 +20,11 @@ from remuda.untrusted import as_object, finite, text_at
 Record = Mapping[str, Any]
 CLOCK_SLACK = 0.01
 """Seconds: times are rounded. One attempt that is taken for an earlier one would run twice."""
+_SUSPECT = "Error:"
+DOUBT = (
+    "the answer begins with 'Error:': over ACP an agent may report an error of its service so, "
+    "as copilot does; it may not have done what the prompt says"
+)
 _KINDS = {
     "prompt": EntryKind.PROMPT,
     "text": EntryKind.ANSWER,
@@ -53,8 +58,17 @@ def find_past(
             how = record.get("how")
             text = text_at(record, "text") or ""
             usages = (as_object(record.get("usage")),)
-            past = Past(True, how == "answered", text, turn, how == "interrupted", usages=usages)
+            was = how == "answered", text, turn, how == "interrupted"
+            past = Past(True, *was, usages=usages, doubt=doubt_of(text))
     return past
+
+
+def doubt_of(answer: str) -> str:
+    """Return why the text of an answer may be an error of the agent's service; empty if nothing says so.
+
+    Copilot 1.0.102 ends such a turn with `end_turn` and the text `Error: 400 …`.
+    """
+    return DOUBT if answer.lstrip().startswith(_SUSPECT) else ""
 
 
 class AcpConversations:

@@ -48,6 +48,7 @@ class ClaudeSelfTest:
     )
     compact = "/compact"
     clear = "/clear"
+    refused_commands: Sequence[str] = ()
     describes_calls = False
     asks_trust = True
     backends: Sequence[str] = ("terminal", "stream")

@@ -36,8 +36,9 @@ class CodexSelfTest:
         Hazard("/no-such-word", arrives=True),
         Hazard("/quit", arrives=True),
     )
-    compact = ""
-    clear = ""
+    compact = "/compact"
+    clear = "/clear"
+    refused_commands: Sequence[str] = (compact, clear)
     describes_calls = True
     asks_trust = True
     backends: Sequence[str] = ("stream",)

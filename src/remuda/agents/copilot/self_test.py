@@ -45,8 +45,9 @@ class CopilotSelfTest:
         Hazard("exit", arrives=False),
         Hazard("see /clear and\n/exit", arrives=True),
     )
-    compact = ""
-    clear = ""
+    compact = "/compact"
+    clear = "/clear"
+    refused_commands: Sequence[str] = (compact, clear)
     describes_calls = False
     asks_trust = True
     backends: Sequence[str] = ("stream",)

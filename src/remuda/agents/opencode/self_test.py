@@ -28,8 +28,9 @@ class OpencodeSelfTest:
         Hazard("/help", arrives=True),
         Hazard("/exit", arrives=True),
     )
-    compact = ""
+    compact = "/compact"
     clear = "/new"
+    refused_commands: Sequence[str] = (compact,)
     describes_calls = False
     asks_trust = False
     backends: Sequence[str] = ("terminal",)

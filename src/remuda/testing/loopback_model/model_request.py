@@ -54,6 +54,18 @@ class Conversation:
         ]
 
     @property
+    def user_texts(self) -> list[str]:
+        """Every text of the user's own in order, without system reminders."""
+        texts = (
+            _own(block)
+            for message in self._messages()
+            if message.get("role") == "user"
+            for block in _blocks(message.get("content"))
+            if block.get("type") == "text"
+        )
+        return [text for text in texts if text]
+
+    @property
     def prompt(self) -> str:
         """The last text of the user's own, without system reminders; empty when there is none."""
         for message in self._user_messages():
@@ -95,6 +107,10 @@ class ResponsesConversation(Conversation):
             for item in self.body.get("input") or []
             for text in _item_texts(item)
         ]
+
+    @property
+    def user_texts(self) -> list[str]:
+        return [text for role, text in self.texts if role == "user"]
 
     @property
     def prompt(self) -> str:
@@ -174,6 +190,10 @@ class Request:
     @property
     def texts(self) -> list[tuple[str, str]]:
         return self.conversation.texts
+
+    @property
+    def user_texts(self) -> list[str]:
+        return self.conversation.user_texts
 
     @property
     def model(self) -> str:

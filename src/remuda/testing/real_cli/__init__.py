@@ -20,6 +20,7 @@ from .fetch import (
     binary_path,
     fetch,
     fetch_other,
+    left_out,
     not_tested,
     opted_out,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "binary_path",
     "fetch",
     "fetch_other",
+    "left_out",
     "not_tested",
     "opted_out",
 ]

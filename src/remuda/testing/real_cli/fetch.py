@@ -151,6 +151,16 @@ def not_tested(agent: str = "claude") -> str:
     return f"{where}: nothing is tested against the real CLI of {agent} ({version})"
 
 
+def left_out(agent: str) -> str:
+    """Say why nothing is tested against this agent's real CLI here; empty if it can be tested."""
+    if opted_out(agent):
+        return not_tested(agent)
+    if agent in _OTHERS and _platform() != _PLATFORM and not binary_of(agent).exists():
+        what = f"{agent} {OTHER_VERSIONS[agent]} is pinned for {' '.join(_PLATFORM)} only"
+        return f"{what}: nothing is tested against its real CLI on {' '.join(_platform())}"
+    return ""
+
+
 def binary_path(version: str = VERSION) -> Path:
     """Return where the cached binary of Claude Code is, or would be."""
     return _cache() / "claude-code" / version / "claude"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from remuda.agents.acp.records import AcpConversations, file_name, find_past
+from remuda.agents.acp.records import DOUBT, AcpConversations, file_name, find_past
 from remuda.agents.conversation import EntryKind, MessageUsage, Tokens, TurnBegun
 from remuda.agents.prompting import Past
 
@@ -27,6 +27,10 @@ def _end(turn: str, how: str, text: str = "") -> dict[str, Any]:
         ([], Past(submitted=True, prompt_id="t2")),
         ([_end("t1", "answered", "no")], Past(submitted=True, prompt_id="t2")),
         ([_end("t2", "answered", "yes")], Past(True, True, "yes", "t2", usages=(_USAGE,))),
+        (
+            [_end("t2", "answered", "Error: 400")],
+            Past(True, True, "Error: 400", "t2", usages=(_USAGE,), doubt=DOUBT),
+        ),
         ([_end("t2", "interrupted")], Past(True, False, "", "t2", interrupted=True, usages=(_USAGE,))),
         ([_end("t2", "failed", "why")], Past(True, False, "why", "t2", usages=(_USAGE,))),
     ],
