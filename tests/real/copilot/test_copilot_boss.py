@@ -126,6 +126,7 @@ def test_copilot_by_its_command_is_in_the_queue_and_decided_over_http(
         edited = boss.ask("POST", path, {"behavior": "allow", "updated_input": {"command": "id"}})
         assert edited.status >= 400
         assert "copilot cannot run an edited input" in edited.json["error"]["message"]
+        assert "Do you want to run" not in remuda("screen", "work").out  # not while a hook decides
         assert boss.ask("POST", path, {"behavior": "allow"}).status == 200
         until((copilot.project / "made").exists, "what it was allowed to make")
         until(lambda: [one["reason"] for one in boss.waiting()] == ["stopped"], "its answer in the queue")
