@@ -8,6 +8,17 @@ from remuda.keeper.environment import session_environment
 from remuda.testing.real_cli.copilot import RealCopilot
 from support.keeper import Start
 from support.messages import Post
+from support.real_sessions import tool
+
+QUESTION = tool(
+    "ask_user",
+    message="Which color?",
+    requestedSchema={
+        "type": "object",
+        "properties": {"color": {"type": "string", "enum": ["Red", "Blue"]}},
+        "required": ["color"],
+    },
+)
 
 
 class MakeCopilot(Protocol):

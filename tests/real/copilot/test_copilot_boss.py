@@ -11,9 +11,8 @@ import pytest
 from remuda.testing.real_cli.copilot import RealCopilot
 from support.boss import RunningBoss
 from support.commands import Commands
-from support.copilot import keep_copilot, shell
+from support.copilot import QUESTION, keep_copilot, shell
 from support.keeper import Start, until
-from support.real_sessions import tool
 
 pytestmark = pytest.mark.real
 _SOURCES = ("remuda.boss.evidence.spool:Spool", "remuda.boss.evidence.reconcile:Reconcile")
@@ -56,17 +55,6 @@ def test_queue_stop_and_permission_of_a_session_without_a_keeper(
         assert (copilot.project / "asked").exists()
     commands("hooks", "uninstall", "--boss", "--yes")
     assert not hooks.exists()
-
-
-QUESTION = tool(
-    "ask_user",
-    message="Which color?",
-    requestedSchema={
-        "type": "object",
-        "properties": {"color": {"type": "string", "enum": ["Red", "Blue"]}},
-        "required": ["color"],
-    },
-)
 
 
 def test_question_of_a_kept_session_is_left_to_its_terminal_and_its_conversation_shown(
