@@ -21,6 +21,7 @@ from remuda.wire.connection import ClientConnection
 from support.hostile import IN_JSON, MARK
 from support.keeper import until
 from support.queue_bench import List, Ranch, keep
+from support.second_agent import installed
 
 BASH = {"tool_name": "Bash", "tool_input": {"command": "make release", "description": "build"}}
 
@@ -28,6 +29,13 @@ BASH = {"tool_name": "Bash", "tool_input": {"command": "make release", "descript
 def dash(ranch: Ranch, *words: str) -> List:
     env = "-u TMUX -u TMUX_PANE LINES=99 COLUMNS=333"
     return List(ranch, *(words or ("dash",)), env=env, first="? keys")
+
+
+@pytest.fixture
+def mustang(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Asked for before the ranch: its boss finds the package too."""
+    with installed(monkeypatch) as home:
+        yield home
 
 
 @contextmanager
@@ -200,6 +208,25 @@ def test_dash_replies_and_shows_the_receipt_screen_and_evidence(ranch: Ranch) ->
     listed.shows("and now?", "recorded", "acked")
     listed.press("Right")
     listed.shows("hook", "idle", "Stop")
+
+
+def test_dash_shows_and_decides_for_an_agent_of_another_package(mustang: Path, ranch: Ranch) -> None:
+    ranch.remuda.start("wild", "--agent", "mustang")
+    listed = dash(ranch)
+    listed.shows("wild", "AGENTS 1")
+    ranch.remuda("send", "wild", "KICK fence")
+    listed.shows("permission: hoof", "line         fence")
+    time.sleep(READ)
+    listed.press("a")
+    listed.shows("allow this?")
+    listed.press("y")
+    listed.shows("WAITING 1", "kicked fence")
+    listed.press("R")
+    listed.shows("Reply")
+    listed.press("hello", "Enter")
+    listed.shows("MUSTANG#2 to: hello")
+    listed.press("Right")
+    listed.shows("saddle>")
 
 
 def test_dash_screen_follows_the_program_without_a_poll(ranch: Ranch) -> None:

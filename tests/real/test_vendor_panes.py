@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -21,9 +22,11 @@ from support.boss import RunningBoss
 from support.boss_whole import NEXT
 from support.codex import escalated
 from support.commands import Commands
+from support.copilot import QUESTION as COPILOT_QUESTION
 from support.copilot import shell
 from support.keeper import until
 from support.opencode import PATIENCE, Opencode, bash, opencode_bench
+from support.opencode import QUESTION as OPENCODE_QUESTION
 from support.pane_agent import AgentPane
 from support.tmux_attention import Person, TmuxBench
 
@@ -133,6 +136,28 @@ class Yard:
 
         until(is_gone, f"the end of {text!r}")
 
+    def presses_until(
+        self, name: str, key: str, wanted: Callable[[dict[str, Any]], object], during: str = ""
+    ) -> None:
+        """Press a key repeatedly while the screen has `during`, until the queue shows what is wanted."""
+
+        def look() -> bool:
+            if not (is_so := bool(wanted(self.item(name)))) and during in self.panes[name].shown():
+                self.panes[name].press(key)
+            return is_so
+
+        try:
+            until(look, f"what {key} leads to")
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.item(name)}\n{self.panes[name].shown()}") from None
+
+    def are_ready(self) -> None:
+        """Wait for those other than Claude Code. codex runs no hook that its user did not trust."""
+        self.presses_until_gone("codex", "Hooks need review", "2", "Enter")
+        self.panes["codex"].until_shows("loopback-model")
+        self.panes["copilot"].until_shows("open sidebar")
+        self.panes["opencode"].until_shows("ctrl+p commands")
+
     def shown(self) -> str:
         clients = self.tmux.run("list-clients", "-F", "#{client_name} #{pane_id}").splitlines()
         return dict(line.split(" ") for line in clients)[self.human.name]
@@ -145,6 +170,45 @@ def yard(home: Path, model: LoopbackModel, cli: RealCli) -> Iterator[Yard]:
     whole.close()
 
 
+VENDORS = ("codex", "opencode", "copilot")
+QUESTIONS = {"opencode": OPENCODE_QUESTION, "copilot": COPILOT_QUESTION}
+"""codex asks in plan mode only."""
+SAYS = {"opencode": "Which color?", "copilot": "Information requested"}
+BUSY = {"codex": "esc to interrupt", "opencode": "esc ", "copilot": "Working"}
+
+
+@pytest.mark.soak(only=True)
+def test_error_question_interrupt_and_killed_terminal_of_each_vendor(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COPILOT_HOME", str(yard.copilot.home / ".copilot"))  # the boss reads files there
+    del yard.benches["claude"]
+    yard.start()
+    yard.are_ready()
+    panes = yard.panes
+    for name in VENDORS:
+        panes[name].prompt("err 400 broken")
+    for name in VENDORS:
+        assert "broken" in yard.becomes(name, "api_error")["message"]
+    for name, question in QUESTIONS.items():
+        panes[name].press("-l", question)  # opencode shows no long paste
+        panes[name].until_shows(question[:20])
+        panes[name].press("Enter")
+        assert yard.becomes(name, "question")["message"].startswith(SAYS[name])
+        yard.presses_until(name, "Enter", lambda item: item.get("reason") == "stopped")
+    for name in VENDORS:
+        panes[name].prompt(f"SLOW 60 {name}")
+        panes[name].until_shows("word3")
+        panes[name].press("Escape")  # enough for codex; the others want another one
+        yard.presses_until(name, "Escape", lambda item: item.get("detail", {}).get("interrupted"), BUSY[name])
+    for name in VENDORS:
+        pid = int(yard.becomes(name, "stopped")["session"]["pid"])
+        panes[name].prompt(f"SLOW 50 {name}")
+        until(lambda name=name: not yard.item(name), "its work")  # type: ignore[misc]
+        os.kill(pid, signal.SIGKILL)  # at rest it would be taken out of the queue
+        yard.becomes(name, "dead")
+
+
 @pytest.mark.shows(
     "an agent that you started yourself is in the queue", agents=("codex", "opencode", "copilot")
 )
@@ -152,11 +216,7 @@ def test_queue_with_one_pane_of_each_vendor_and_next_to_each(yard: Yard) -> None
     yard.start()
     panes = yard.panes
     panes["claude"].until_shows("for shortcuts")
-    # codex runs no hook that its user did not trust.
-    yard.presses_until_gone("codex", "Hooks need review", "2", "Enter")
-    panes["codex"].until_shows("loopback-model")
-    panes["copilot"].until_shows("open sidebar")
-    panes["opencode"].until_shows("ctrl+p commands")
+    yard.are_ready()
 
     panes["claude"].prompt("RUNBASH touch made; echo done")
     panes["codex"].prompt(escalated("touch made"))

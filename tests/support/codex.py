@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import time
@@ -9,6 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
+from websockets.asyncio.client import unix_connect
+
+from remuda.agents.codex.notices import find_turn
+from remuda.agents.codex.rpc import RpcPeer
 from remuda.keeper.environment import session_environment
 from remuda.proctree import descendants, send_signal
 from remuda.testing.loopback_model import LoopbackModel
@@ -24,10 +29,14 @@ class MakeCodex(Protocol):
 
 
 def keep(start: Start, cli: RealCodex, *words: str, name: str = "c", **more: Any) -> Post:
-    """codex in a session; `env` is laid over the bench's own, the rest is the spec's."""
+    """codex in a session; `env` is laid over the bench's own, the rest is the spec's.
+
+    `program` stands in for the binary.
+    """
     env = session_environment({**cli.env, **more.pop("env", {})}, name, "HEIMDALL_SESSION_ID", {})
     given: dict[str, Any] = {"agent": "codex", "cols": 120, "rows": 40, "asks": True, **more}
-    kept = start(name, cli.argv(*words), cwd=str(cli.project), env=env, **given)
+    program = str(given.pop("program", cli.binary))
+    kept = start(name, [program, *words], cwd=str(cli.project), env=env, **given)
     cli.sockets.add(kept.paths.scratch / "s")
     return Post(kept)
 
@@ -55,6 +64,28 @@ def _server_of(keeper: int) -> int:
             if b"app-server" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
                 return pid
     return 1 << 30
+
+
+def turns_with(post: Post, message: str) -> list[str]:
+    """Return the ids of the turns of its conversation that have this message, by its app-server."""
+
+    async def ask() -> list[str]:
+        thread = post.client.describe()["conversation"]["session_id"]
+        path = str(post.kept.paths.scratch / "s")
+        async with unix_connect(path, uri="ws://localhost/", compression=None, max_size=None) as socket:
+            peer = RpcPeer(socket.send)
+
+            async def listen() -> None:
+                async for data in socket:
+                    peer.take(json.loads(data))
+
+            listening = asyncio.create_task(listen())
+            await peer.begin()
+            found = await peer.call("thread/turns/list", threadId=thread, limit=20, itemsView="full")
+            listening.cancel()
+        return [str(turn["id"]) for turn in found["data"] if find_turn([turn], message)]
+
+    return asyncio.run(ask())
 
 
 def escalated(command: str) -> str:

@@ -121,6 +121,17 @@ def put_to_sleep_by_command(remuda: Commands, name: str) -> None:
     assert remuda("sleep", name).out == f"{name} is asleep\n"
 
 
+def check_account_waits(limited: Post, message: str, other: Post) -> None:
+    """Check that another session of the account waits as long as the one whose `message` met its limit."""
+    due = step(limited.trace(message), "nacked")["due"]
+    waiting = other.put("also waits")
+    other.held("the account has reached its rate limit")
+    assert stages(other.trace(waiting)) == ["accepted"]
+    until_times = [one.client.describe()["delivery"]["limited_until"] for one in (limited, other)]
+    assert until_times[0] == until_times[1]
+    assert abs(until_times[0] - due) < 10.0  # each is counted from when it was written
+
+
 RECAP = "The user stepped away and is coming back."
 
 

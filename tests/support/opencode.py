@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.keeper.environment import session_environment
+from remuda.keeper.survivors import end_survivors
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import OTHER_VERSIONS
 from remuda.testing.real_cli.opencode import OpencodeCli
@@ -46,10 +48,10 @@ class Opencode(OpencodeCli):
         self.env |= {name: value for name, value in os.environ.items() if name == "REMUDA_TEST_RUN"}
 
     def start(self, start: Start, name: str = "o", *flags: str, **more: Any) -> Post:
-        """A session, once its composer is drawn."""
+        """A session, once its composer is drawn. `program` stands in for the binary."""
         env = session_environment({**self.env, **more.pop("env", {})}, name, "HEIMDALL_SESSION_ID", {})
         given: dict[str, Any] = {"agent": "opencode", "cols": 100, "rows": 30, "asks": True, **more}
-        argv = [str(self.binary), *flags]
+        argv = [str(given.pop("program", self.binary)), *flags]
         post = Post(start(name, argv, cwd=str(self.project), env=env, **given))
         until(lambda: "ctrl+p commands" in screen(post), "its composer")
         return post
@@ -111,3 +113,23 @@ def server_address(post: Post) -> tuple[str, str, str]:
     variables = Path(f"/proc/{record['companion_pid']}/environ").read_text().split("\0")
     (secret,) = [one.partition("=")[2] for one in variables if one.startswith("OPENCODE_SERVER_PASSWORD=")]
     return words[words.index("attach") + 1], secret, words[words.index("--session") + 1]
+
+
+def kill(post: Post, victim: str) -> None:
+    """Kill the keeper, the server or the terminal outright."""
+    record = record_of(post)
+    pids = {
+        "server": record["companion_pid"],
+        "terminal": record["child_pid"],
+        "keeper": post.kept.keeper_pid,
+    }
+    try:
+        process = Process(int(pids[victim]))
+    except ProcessLookupError:
+        return
+    process.signal(signal.SIGKILL)
+    assert process.ended()
+    process.close()
+    if victim != "server":
+        assert post.kept.keeper.ended()
+        assert end_survivors(post.kept.paths, 0.0)[1] == []

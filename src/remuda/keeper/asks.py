@@ -136,16 +136,17 @@ class Asks:
 
     def _given_up(self, one: _Open, done: asyncio.Future[Any]) -> None:
         if done.cancelled():
-            self._end(one, "the agent is no longer waiting")
+            self._end(one, "the agent is no longer waiting", undecided=True)
 
-    def _end(self, one: _Open, why: str) -> None:
+    def _end(self, one: _Open, why: str, *, undecided: bool = False) -> None:
         if self._open.pop(one.id, None) is None:
             return
         self._closed.append((one.id, why))
         if not one.answer.done():
             one.answer.set_result(None)
         log.info("%s: %s", one.id, why)
-        self._tell({"event": "ask_ended", "id": one.id, "why": why})
+        more = {"undecided": True} if undecided else {}
+        self._tell({"event": "ask_ended", "id": one.id, "why": why, **more})
 
     # ── what clients say ──
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli.codex import RealCodex
 from support.boss import RunningBoss
+from support.both_sides import decide_from_both_sides, open_approval
 from support.codex import escalated
 from support.commands import Commands
 from support.keeper import until
@@ -35,12 +35,7 @@ def test_codex_by_its_command_is_in_the_queue_and_decided_over_http(
     assert remuda.json("show", "work")["agent"] == "codex"
     made = codex.folder / "made"
     remuda("send", "work", escalated(f"touch {made}"))
-
-    def asked() -> dict[str, Any]:
-        found = boss.client.get("approvals", state="open")["approvals"]
-        return found[0] if found else {}
-
-    request = until(asked, "a request in the ledger")
+    request = open_approval(boss)
     assert (request["tool"], request["input"]["command"]) == ("Bash", f"touch {made}")
     assert [(one["session"]["agent"], one["reason"]) for one in boss.waiting()] == [("codex", "permission")]
     assert request["refuses"] == {"edit": "codex cannot run an edited input: allow it as it is, or deny it"}
@@ -53,6 +48,8 @@ def test_codex_by_its_command_is_in_the_queue_and_decided_over_http(
     until(lambda: [one["reason"] for one in boss.waiting()] == ["stopped"], "its answer in the queue")
     used = until(lambda: boss.client.get("usage", by="session")["total"]["tokens"]["output"], "its usage")
     assert used > 0
+    dialog = "Would you like to run the following command?"
+    decide_from_both_sides(remuda, boss, escalated, codex.folder, dialog, b"y")
     shown = remuda("show", "work").out
     assert "REPLY" in shown
     remuda("kill", "work")

@@ -18,7 +18,7 @@ from remuda.testing.real_cli.codex import RealCodex
 from remuda.testing.script import Fail, Hold, Reply, Text
 from support.codex import MakeCodex, end_shared_server, escalated, keep, press_until_gone
 from support.keeper import Start, event_named, until
-from support.messages import CHAIN, Post, prompts, stages, step
+from support.messages import CHAIN, Post, check_account_waits, prompts, stages, step
 
 pytestmark = pytest.mark.real
 
@@ -180,9 +180,7 @@ def test_a_limit_is_kept_for_the_account_and_opens_no_trap(
     post.watcher.until_shows("› 1. Switch to")
     other = keep(start, codex, name="other")
     other.watcher.settled("idle")
-    waiting = other.put("also waits")
-    other.held("the account has reached its rate limit")
-    assert stages(other.trace(waiting)) == ["accepted"]
+    check_account_waits(post, message, other)
 
 
 def test_trust_is_given_only_with_the_users_word(

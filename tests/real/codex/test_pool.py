@@ -35,6 +35,7 @@ from support.pool_conformance import (
     run_steps,
 )
 from support.pool_profiles import check_profiles
+from support.pool_secrets import check_secrets
 
 pytestmark = pytest.mark.real
 
@@ -122,8 +123,10 @@ def test_turn_over_its_tokens_is_stopped_before_its_next_answer(
 def test_nothing_of_a_request_is_in_the_next_and_no_setting_stays(
     codex: RealCodex, model: LoopbackModel
 ) -> None:
+    """A model that is named for one turn stays in its thread: requests of two models share no server."""
     other = codex.folder / "other"
     other.mkdir()
+    servers: list[str | None] = []
 
     async def steps() -> None:
         settings: dict[str, Any] = {"agent": "codex", "env": codex.env, "inherit_env": False}
@@ -137,10 +140,15 @@ def test_nothing_of_a_request_is_in_the_next_and_no_setting_stays(
             for n, more in enumerate(options):
                 result = await client.run(f"SECRET-{n}", **more)
                 assert result.text == f"REPLY#1 to: SECRET-{n}"
-            await client.run("RUNBASH echo SECRET-of-a-tool")
-            assert (await client.run("last")).usage is not None
+                servers.append(result.session_id)
+            tool = await client.run("RUNBASH echo SECRET-of-a-tool")
+            last = await client.run("last")
+            assert last.usage is not None
+            assert last.session_id == tool.session_id
+            servers.append(last.session_id)
 
     run_steps(steps)
+    assert servers[1] not in (servers[0], *servers[2:])
     last = model.main_requests[-1]
     assert b"SECRET" not in last.raw
     assert (last.model, model.main_requests[1].model) == ("loopback-model", "another-model")
@@ -158,16 +166,9 @@ def test_requests_of_several_profiles_each_run_with_their_own(codex: RealCodex, 
 
 @pytest.mark.soak
 @pytest.mark.timeout(120 + 3 * counts.CODEX_REQUESTS)
+@pytest.mark.shows("a request of a pool carries nothing of another")
 def test_many_requests_with_secrets_none_in_a_later_one(codex: RealCodex, model: LoopbackModel) -> None:
-    async def steps() -> None:
-        settings: dict[str, Any] = {"agent": "codex", "env": codex.env, "inherit_env": False}
-        async with Client(**settings, cwd=str(codex.project), pool_size=2) as client:
-            await asyncio.gather(*(client.run(f"SECRET-{n:03}") for n in range(counts.CODEX_REQUESTS)))
-
-    run_steps(steps)
-    assert len({one.prompt for one in model.main_requests}) == counts.CODEX_REQUESTS
-    for request in model.main_requests:
-        assert request.raw.count(b"SECRET-") == request.prompt.count("SECRET-"), request
+    check_secrets("codex", codex, model, counts.CODEX_REQUESTS, {"permissions": always_says(Allow())})
 
 
 # ── print ──

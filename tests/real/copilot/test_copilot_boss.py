@@ -11,9 +11,8 @@ import pytest
 from remuda.testing.real_cli.copilot import RealCopilot
 from support.boss import RunningBoss
 from support.commands import Commands
-from support.copilot import keep_copilot, shell
+from support.copilot import QUESTION, keep_copilot, shell
 from support.keeper import Start, until
-from support.real_sessions import tool
 
 pytestmark = pytest.mark.real
 _SOURCES = ("remuda.boss.evidence.spool:Spool", "remuda.boss.evidence.reconcile:Reconcile")
@@ -56,17 +55,6 @@ def test_queue_stop_and_permission_of_a_session_without_a_keeper(
         assert (copilot.project / "asked").exists()
     commands("hooks", "uninstall", "--boss", "--yes")
     assert not hooks.exists()
-
-
-QUESTION = tool(
-    "ask_user",
-    message="Which color?",
-    requestedSchema={
-        "type": "object",
-        "properties": {"color": {"type": "string", "enum": ["Red", "Blue"]}},
-        "required": ["color"],
-    },
-)
 
 
 @pytest.mark.shows("a question is answered from elsewhere", refused=True)
@@ -127,6 +115,7 @@ def test_copilot_by_its_command_is_in_the_queue_and_decided_over_http(
         edited = boss.ask("POST", path, {"behavior": "allow", "updated_input": {"command": "id"}})
         assert edited.status >= 400
         assert "copilot cannot run an edited input" in edited.json["error"]["message"]
+        assert "Do you want to run" not in remuda("screen", "work").out  # not while a hook decides
         assert boss.ask("POST", path, {"behavior": "allow"}).status == 200
         until((copilot.project / "made").exists, "what it was allowed to make")
         until(lambda: [one["reason"] for one in boss.waiting()] == ["stopped"], "its answer in the queue")

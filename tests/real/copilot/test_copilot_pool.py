@@ -34,6 +34,7 @@ from support.pool_conformance import (
     run_steps,
 )
 from support.pool_profiles import check_profiles
+from support.pool_secrets import SecretRequest, check_bodies, check_secrets
 
 pytestmark = pytest.mark.real
 
@@ -93,6 +94,8 @@ def test_one_worker_secrets_permissions_and_errors_nothing_is_in_a_later_request
     copilot: RealCopilot, model: LoopbackModel
 ) -> None:
     """Prompts that its terminal would run are text, and errors that look like answers are not."""
+    asked = [SecretRequest.make(number, copilot.project) for number in range(counts.ACP_REQUESTS)]
+    copilot.env |= asked[0].env
     bench = AcpBench(copilot)
 
     async def steps() -> None:
@@ -116,20 +119,24 @@ def test_one_worker_secrets_permissions_and_errors_nothing_is_in_a_later_request
                 assert text[:20] in await renewed(text)
             with pytest.raises(AgentError, match="400 boom"):
                 await renewed("err 400 boom")
-            for number in range(counts.ACP_REQUESTS):
-                await renewed(f"SECRET-{number}")
+            for one in asked:
+                await renewed(one.prompt(copilot), Allow())
             await events_of(session, shell("sleep 300 & echo begun"), always_says(Allow()))
             with pytest.raises(SessionDirty):
                 await session.renew(PATIENCE)
 
     run_steps(steps)
-    assert {path.name for path in copilot.project.iterdir()} == {"allowed"}
-    assert {f"SECRET-{n}" for n in range(counts.ACP_REQUESTS)} <= {one.prompt for one in model.main_requests}
-    for request in model.main_requests:
-        mine = str(request.prompt)
-        others = [text for role, text in request.texts if role == "user" and "SECRET" in text]
-        assert all(mine in text for text in others)
-        assert len(others) <= 1
+    made = {path.name for path in copilot.project.iterdir()}
+    assert made == {"allowed", *(f"of-{one.number}" for one in asked)}
+    check_bodies(model.requests, asked)
+
+
+@pytest.mark.soak(only=True)
+@pytest.mark.timeout(120 + 3 * counts.ACP_REQUESTS)
+@pytest.mark.shows("a request of a pool carries nothing of another")
+def test_many_requests_with_secrets_none_in_a_later_one(copilot: RealCopilot, model: LoopbackModel) -> None:
+    allows = {"allowed_tools": ["shell"]}
+    check_secrets("copilot", copilot, model, counts.ACP_REQUESTS, allows, backend="stream")
 
 
 @pytest.mark.soak(only=True)

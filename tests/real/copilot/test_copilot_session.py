@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import signal
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,13 +17,23 @@ from remuda.errors import RemudaError
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli.copilot import RealCopilot
 from support import messages
+from support.boss import RunningBoss
+from support.both_sides import is_too_late
 from support.copilot import MakeCopilot, keep_copilot, shell
-from support.keeper import Start, until
-from support.messages import CHAIN, Post, prompts, stages, step
+from support.keeper import Start, until, until_equal
+from support.messages import CHAIN, Post, check_account_waits, prompts, stages, step
 from support.real_sessions import tool
 from support.watcher import TOOL_TURN
 
 pytestmark = pytest.mark.real
+
+
+@pytest.fixture
+def boss(home: Path) -> Iterator[RunningBoss]:
+    one = RunningBoss(home, ("remuda.boss.evidence.kept:KeptSessions",))
+    one.start()
+    yield one
+    one.close()
 
 
 def _asked(post: Post) -> dict[str, Any]:
@@ -152,13 +164,17 @@ def test_permission_from_elsewhere_cancel_and_draft(
 
 
 def test_permission_unanswered_dialog_opens_and_no_prompt_is_typed_into_it(
-    copilot: RealCopilot, start: Start, model: LoopbackModel
+    copilot: RealCopilot, start: Start, model: LoopbackModel, boss: RunningBoss
 ) -> None:
+    """Before that no dialog is open, and after it nothing but the terminal decides."""
     post = keep_copilot(start, copilot, env={"REMUDA_COPILOT_ASK_SECONDS": "1"})
     post.watcher.settled("idle")
     post.watcher.paste(shell("touch byhand"))  # by a user: a message in flight would hold back the next one
     until(lambda: open_dialog(post.lines()) == "permission dialog", "the dialog")
     until(lambda: not post.client.request("asks")["asks"], "the end of the request")
+    (request,) = until(lambda: boss.client.get("approvals")["approvals"], "the request in the ledger")
+    is_too_late(boss, request["id"])
+    until_equal(lambda: [one["reason"] for one in boss.waiting()], ["permission"], "its place in the queue")
     later = post.put("later")
     post.held("a dialog is open: permission dialog")
     assert stages(post.trace(later)) == ["accepted"]
@@ -168,6 +184,7 @@ def test_permission_unanswered_dialog_opens_and_no_prompt_is_typed_into_it(
     assert stages(post.ended(later)) == CHAIN
     assert (copilot.project / "byhand").exists()
     assert prompts(model)[-1] == "later"
+    until_equal(lambda: [one["reason"] for one in boss.waiting()], ["stopped"], "its answer in the queue")
 
 
 def test_untrusted_folder_waits_for_a_word_and_a_dead_session_resumes(
@@ -204,9 +221,11 @@ def test_rate_limit_gives_the_message_back(
     """It tries five times in about a minute before it says so."""
     monkeypatch.setattr(messages, "PATIENCE", 150.0)
     post = keep_copilot(start, copilot)
+    other = keep_copilot(start, copilot, name="other")
     found = post.reached(post.put("err 429 1 limited"), "nacked")
     assert step(found, "ended")["failure"] == "rate_limited"
     assert post.client.describe()["state"] == "limited"
+    check_account_waits(post, found.id, other)
 
 
 def test_question_gets_no_prompt(copilot: RealCopilot, start: Start, model: LoopbackModel) -> None:

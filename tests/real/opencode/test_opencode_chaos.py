@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import signal
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -12,36 +11,16 @@ from collections.abc import Callable
 import pytest
 
 from remuda.agents.opencode.server import request_now
-from remuda.keeper.survivors import end_survivors
 from support import counts
-from support.keeper import Process, Start, until
-from support.messages import Post, check_ends, stages, step
-from support.opencode import Opencode, record_of, server_address
+from support.keeper import Start, until
+from support.messages import check_ends, stages, step
+from support.opencode import Opencode, kill, server_address
 
 SEED = 11
 MESSAGES = counts.OPENCODE_CHAOS
 VICTIMS = ("keeper", "server", "terminal", "typist")
 KILL_EVERY = 3
 """Messages between two kills: a start takes seconds."""
-
-
-def kill(post: Post, victim: str) -> None:
-    record = record_of(post)
-    pids = {
-        "server": record["companion_pid"],
-        "terminal": record["child_pid"],
-        "keeper": post.kept.keeper_pid,
-    }
-    try:
-        process = Process(int(pids[victim]))
-    except ProcessLookupError:
-        return
-    process.signal(signal.SIGKILL)
-    assert process.ended()
-    process.close()
-    if victim != "server":
-        assert post.kept.keeper.ended()
-        assert end_survivors(post.kept.paths, 0.0)[1] == []
 
 
 pytestmark = pytest.mark.real

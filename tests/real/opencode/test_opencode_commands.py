@@ -6,11 +6,14 @@ import json
 
 import pytest
 
+from support.boss import RunningBoss
+from support.both_sides import decide_from_both_sides
 from support.commands import Commands
 from support.keeper import until
 from support.opencode import Opencode, bash
 
 pytestmark = pytest.mark.real
+SOURCES = ("remuda.boss.evidence.kept:KeptSessions", "remuda.boss.evidence.usage:Usage")
 
 
 def test_session_is_recognised_resumed_with_its_conversation_and_printed(
@@ -27,8 +30,7 @@ def test_session_is_recognised_resumed_with_its_conversation_and_printed(
     after = json.loads(remuda("show", "work", "--json", env=env).out)
     assert after["conversation"]["session_id"] == before["conversation"]["session_id"]
     assert [text for _, text in opencode.model.requests[-1].texts if "hello" in text]
-    decide_from_the_queue(remuda, env)
-    assert (opencode.project / "approved").exists()
+    decide_from_the_queue(opencode, remuda, env)
     remuda("kill", "work", env=env)
     gone = remuda("start", "x", "--detach", "--", "opencode", "-s", "ses_none", env=env, cwd=cwd, code=1)
     assert "opencode has no conversation 'ses_none'" in gone.err
@@ -36,10 +38,11 @@ def test_session_is_recognised_resumed_with_its_conversation_and_printed(
     assert "a session of opencode cannot take '--fork'" in refused.err
 
 
-def decide_from_the_queue(remuda: Commands, env: dict[str, str]) -> None:
+def decide_from_the_queue(opencode: Opencode, remuda: Commands, env: dict[str, str]) -> None:
     """With a boss that starts after the session."""
-    env = {**env, "TMUX_TMPDIR": str(remuda.home)}
-    remuda("up", "--detach", "--port", "0", env=env)
+    remuda.env |= {**env, "TMUX_TMPDIR": str(remuda.home)}
+    boss = RunningBoss(remuda.home, SOURCES)
+    boss.start()
     try:
         message = remuda("send", "work", bash("touch approved"), env=env).out.split()[0]
         until(lambda: '"permission"' in remuda("queue", "--json", env=env).out, "the request")
@@ -49,6 +52,8 @@ def decide_from_the_queue(remuda: Commands, env: dict[str, str]) -> None:
         until(lambda: "Permission required" in remuda("screen", "work", env=env).out, "the dialog")
         remuda("approve", "work", "--yes", env=env)
         until(lambda: "tool_result" in remuda("queue", "--json", env=env).out, f"the answer to {message}")
+        assert (opencode.project / "approved").exists()
+        decide_from_both_sides(remuda, boss, bash, opencode.project, "Permission required", b"\r")
 
         def used() -> int:
             total = json.loads(remuda("usage", "--json", env=env).out)["total"]
@@ -56,7 +61,7 @@ def decide_from_the_queue(remuda: Commands, env: dict[str, str]) -> None:
 
         assert until(used, "its usage") > 0
     finally:
-        remuda("down", "--force", env=env)
+        boss.close()
 
 
 def test_print_answers_denies_and_reports_errors(opencode: Opencode, remuda: Commands) -> None:

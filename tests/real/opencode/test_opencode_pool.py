@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import re
 import secrets
 import signal
 from pathlib import Path
@@ -22,6 +20,7 @@ from support import pool_conformance as conformance
 from support.opencode import PATIENCE, Opencode, bash
 from support.pool_conformance import Check, checks_of, profile_of
 from support.pool_profiles import check_profiles
+from support.pool_secrets import SecretRequest, check_bodies, check_secrets
 from support.pool_terminals import looking
 
 pytestmark = pytest.mark.real
@@ -75,6 +74,8 @@ def test_requests_of_several_profiles_each_run_with_their_own(opencode: Opencode
 
 def test_pool_serves_requests_in_conversations_of_their_own(opencode: Opencode, home: Path) -> None:
     asked: list[PermissionRequest] = []
+    secret = [SecretRequest.make(number, opencode.project) for number in range(2)]
+    opencode.env |= secret[0].env
 
     async def decide(request: PermissionRequest) -> Decision:
         asked.append(request)
@@ -84,33 +85,21 @@ def test_pool_serves_requests_in_conversations_of_their_own(opencode: Opencode, 
         async with Client(
             agent="opencode", env=opencode.env, pool_size=1, permissions=decide, spawn_timeout=PATIENCE
         ) as client:
-            prompts = ["my secret is 4711", "what is it?", bash("echo pooled")]
+            prompts = ["what is it?", *(one.prompt(opencode) for one in secret), bash("echo pooled")]
             replies = [await client.run(prompt, cwd=str(opencode.project)) for prompt in prompts]
             return [(reply.text, reply.conversation_id, reply.session_id) for reply in replies]
 
     replies = asyncio.run(work())
-    assert len({conversation for _, conversation, _ in replies}) == 3
+    assert len({conversation for _, conversation, _ in replies}) == 4
     assert len({worker for _, _, worker in replies}) == 1
-    assert replies[1][0].endswith("to: what is it?")
-    bodies = [json.dumps(request.body) for request in opencode.model.requests]
-    first = max(at for at, body in enumerate(bodies) if "what is it?" not in body and "4711" in body)
-    assert not [body for body in bodies[first + 1 :] if "4711" in body]
-    assert [(one.tool, one.input["command"]) for one in asked] == [("bash", "echo pooled")]
+    assert replies[0][0].endswith("to: what is it?")
+    check_bodies(opencode.model.requests, secret)
+    assert (asked[-1].tool, asked[-1].input["command"]) == ("bash", "echo pooled")
 
 
 @pytest.mark.soak(only=True)
 @pytest.mark.timeout(1200)
 @pytest.mark.shows("a request of a pool carries nothing of another")
 def test_no_secret_of_a_request_is_in_a_later_one(opencode: Opencode, home: Path) -> None:
-    async def work() -> set[str | None]:
-        async with Client(agent="opencode", env=opencode.env, pool_size=2, **_PATIENT) as client:
-            asked = [
-                client.run(f"secret-{n:03}-x", cwd=str(opencode.project))
-                for n in range(counts.OPENCODE_REQUESTS)
-            ]
-            return {reply.conversation_id for reply in await asyncio.gather(*asked)}
-
-    assert len(asyncio.run(work())) == counts.OPENCODE_REQUESTS
-    seen = [set(re.findall(r"secret-\d{3}-x", json.dumps(one.body))) for one in opencode.model.requests]
-    assert len(set[str]().union(*seen)) == counts.OPENCODE_REQUESTS
-    assert max(map(len, seen)) == 1
+    allows = {"allowed_tools": ["bash"]}
+    check_secrets("opencode", opencode, opencode.model, counts.OPENCODE_REQUESTS, allows, **_PATIENT)

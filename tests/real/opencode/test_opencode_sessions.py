@@ -21,7 +21,7 @@ from remuda.errors import InvalidOptions
 from remuda.testing.script import ToolResult
 from support.delivery import answer, attempts
 from support.keeper import Start, event_named, until
-from support.messages import CHAIN, Post, stages, step
+from support.messages import CHAIN, Post, check_account_waits, stages, step
 from support.opencode import PATIENCE, QUESTION, Opencode, bash, screen, server_address, server_of
 from support.watcher import TOOL_TURN
 
@@ -85,6 +85,15 @@ def test_message_chain_draft_human_turn_interrupt_and_errors(opencode: Opencode,
     _is_given_back(post, "err 429 90 limited", "rate_limited")
     post.watcher.until("limited")
     assert post.kept.complaints() == []
+
+
+@pytest.mark.soak(only=True)
+def test_limit_holds_other_sessions_of_the_account(opencode: Opencode, start: Start) -> None:
+    post, other = opencode.start(start), opencode.start(start, "other")
+    other.watcher.settled("idle")
+    message = post.put("err 429 900 limited")
+    post.reached(message, "nacked")
+    check_account_waits(post, message, other)
 
 
 def _is_given_back(post: Post, prompt: str, failure: str) -> None:

@@ -358,6 +358,24 @@ def test_answered_dialog_is_out_of_the_queue_before_its_call_has_run() -> None:
     assert (index.entries["s"].approvals[ask].proof or {})["ran"] is True
 
 
+def test_request_that_no_one_decided_elsewhere_is_one_of_its_terminal() -> None:
+    """Its notification may be dated before or after that, and is no other dialog."""
+    notice = event("asked", 15.9, Source.TITLE, reason="permission")
+    index = told(PROMPT, event("asked", 15, **BASH, keeper_ask="a1"), notice)
+    ask = only(index).detail["ask"]
+    index.take(event("ask_ended", 16, Source.PROCESS, **BASH, why="undecided"), NOW)
+    index.take(event("asked", 16.1, Source.TITLE, reason="permission"), NOW)
+    item = only(index)
+    assert (item.reason, item.detail["tool"], item.detail["at_terminal"]) == (
+        Reason.PERMISSION,
+        "Bash",
+        True,
+    )
+    assert index.entries["s"].approvals[ask].state is ApprovalState.ENDED
+    index.take(event("tool_ran", 17, **BASH), NOW)
+    assert index.queue() == []
+
+
 def test_subagent_asks_while_the_session_waits_for_it_and_stays_in_the_background_after() -> None:
     stop = event("stopped", 20, message="m", background=[{"id": "a"}])
     index = told(PROMPT, event("asked", 19, **BASH, subagent="a"), stop)

@@ -42,6 +42,8 @@ def request_input(asked: Mapping[str, Any]) -> dict[str, Any]:
 class CopilotPermissions:
     command_fields: Mapping[str, str] = {"bash": "command"}
     quiet_tools: frozenset[str] = frozenset({"view", "grep", "glob", "read"})
+    dialog_after_hook = True
+    """Its dialog opens when the hook of a request has ended without a decision."""
 
     def reason(self, tool: str) -> str:
         return "question" if tool == QUESTION else "permission"

@@ -17,6 +17,7 @@ from remuda.agents.attention import Event, EventKind, digest
 from remuda.agents.state import Source
 
 __all__ = [
+    "UNDECIDED",
     "Approval",
     "ApprovalState",
     "Event",
@@ -31,6 +32,9 @@ __all__ = [
     "digest",
     "document",
 ]
+
+UNDECIDED = "undecided"
+"""Why a request ended (`why` of ASK_ENDED) whose dialog opens in the terminal then."""
 
 
 class Origin(StrEnum):

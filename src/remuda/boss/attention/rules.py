@@ -17,6 +17,7 @@ decides; at the same time the one whose source is worth more.
 | TOOL_BEGAN | at work; identifies the call that a dialog is about |
 | TOOL_RAN | the dialog about that call is over, and this is the proof |
 | ASK_ENDED | that dialog is over |
+| ASK_ENDED, undecided | no one decided elsewhere: its dialog is open in the terminal now |
 | FAILED, LIMITED | `failed`, `limited` |
 | INTERRUPTED | `stopped`; open dialogs are over |
 | HUNG | `hung`, if it was at work |
@@ -39,7 +40,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from .model import Event, EventKind, Reason, Source, State, digest
+from .model import UNDECIDED, Event, EventKind, Reason, Source, State, digest
 from .projection import OVER, RESTING, Ask, SessionProjection, ToolCall
 
 SAME_MOMENT = 2.0
@@ -169,7 +170,8 @@ def _tool_ran(now: SessionProjection, event: Event) -> SessionProjection:
 
     def is_it(ask: Ask) -> bool:
         same = ask.tool_use_id == tool_use_id if ask.tool_use_id and tool_use_id else ask.key in keys
-        return same and ask.asked_at <= event.at and "ran" not in (ask.proof or {})
+        known = ask.proof or {}
+        return same and ask.asked_at <= event.at and "ran" not in known and known.get("end") != UNDECIDED
 
     if (dialog := next((ask for ask in now.asks if is_it(ask)), None)) is not None:
         ended = replace(dialog, ended_at=dialog.ended_at or event.at, proof=proof)
@@ -343,7 +345,15 @@ def _ask_ended(now: SessionProjection, event: Event) -> SessionProjection:
     if now.hold is not None and now.hold.id == facts.get("ask"):
         proof = {"end": str(facts.get("why", "answered")), "at": event.at}
         return replace(now, hold=replace(now.hold, ended_at=event.at, proof=proof), why="answered")
-    return _end_asks(now, event, str(facts.get("why", "answered")), is_it)
+    ended = _end_asks(now, event, str(facts.get("why", "answered")), is_it)
+    open_before = next((ask for ask in now.asks if ask.ended_at is None and is_it(ask)), None)
+    if open_before is None or facts.get("why") != UNDECIDED:
+        return ended
+    kept = {name: value for name, value in open_before.facts.items() if name != "keeper_ask"}
+    dialog = Ask(
+        make_ask_id(event), open_before.key, open_before.reason, event.at, {**kept, "at_terminal": True}
+    )
+    return replace(ended, asks=(*ended.asks, dialog)[-_ASKS:])
 
 
 def _held(now: SessionProjection, event: Event) -> SessionProjection:

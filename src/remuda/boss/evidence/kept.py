@@ -346,7 +346,11 @@ class Follower:
     async def _on_ask_ended(self, document: Document) -> None:
         ask = self._asks.pop(str(document.get("id")), None)
         if ask is not None:
-            await self._report([kept_events.ask_ended_event(self._session_id, ask, time.time())])
+            agent, undecided = str(self._facts.get("agent")), bool(document.get("undecided"))
+            ended = kept_events.ask_ended_event(
+                self._session_id, ask, time.time(), agent=agent, undecided=undecided
+            )
+            await self._report([ended])
 
     async def _end(self) -> None:
         """Report the end, unless the keeper lives and only closed the connection: then we reconnect."""

@@ -15,7 +15,7 @@ from remuda.agents.state import AT_REST, WAITING, WORKING
 from remuda.agents.state import State as Seen
 from remuda.untrusted import finite
 
-from ..attention.model import Event, EventKind, Source
+from ..attention.model import UNDECIDED, Event, EventKind, Source
 
 HOOKS = (
     "SessionStart",
@@ -160,8 +160,17 @@ def ask_event(session_id: str, ask: Mapping[str, Any], facts: Facts, read: ReadF
     return Event(EventKind.ASKED, session_id, at, Source.HOOK, event_id, facts | more)
 
 
-def ask_ended_event(session_id: str, ask: Mapping[str, Any], at: float) -> Event:
-    facts: Facts = {"tool": str(ask.get("tool")), "input": ask.get("input"), "why": "answered"}
+def ask_ended_event(
+    session_id: str, ask: Mapping[str, Any], at: float, *, agent: str = DEFAULT_AGENT, undecided: bool = False
+) -> Event:
+    """Make the event of a request that clients can no longer decide.
+
+    `undecided`: the agent gave up waiting for them. Some agents open their dialog only then.
+    """
+    # Agents of other packages may not know such a name.
+    opens = undecided and getattr(find_permissions(agent), "dialog_after_hook", False)
+    why = UNDECIDED if opens else "answered"
+    facts: Facts = {"tool": str(ask.get("tool")), "input": ask.get("input"), "why": why}
     if ask.get("tool_use_id"):
         facts["tool_use_id"] = ask["tool_use_id"]
     return Event(EventKind.ASK_ENDED, session_id, at, Source.PROCESS, f"ask_ended:{ask.get('id')}", facts)
