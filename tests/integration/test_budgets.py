@@ -31,6 +31,7 @@ SOURCES = (
 AGENT = [sys.executable, "-P", "-m", "remuda.testing.scripted_agent"]
 OUTPUT = 7
 """Output tokens of each answer of the scripted agent."""
+OPTIONS = [{"label": one, "description": ""} for one in ("Yes", "No")]
 
 
 class Bench:
@@ -188,6 +189,34 @@ def test_stop_interrupts_the_turn_and_what_is_not_known_is_not_guessed(bench: Be
     shown = bench.remuda("budget")
     assert "not known, and not counted: the cost of some messages" in shown.err
     assert bench.item("unknown") is None
+
+
+def test_stop_at_a_permission_dialog_ends_the_turn_before_anyone_allows_it(bench: Bench) -> None:
+    bench.limit("output_tokens = 5", 'action = "stop"')
+    work = bench.keep("work")
+    asked = work.put("RUNBASH touch made")
+    assert "interrupted by budget 'output tokens per session'" in str(work.ended(asked).steps[-1])
+    assert not (bench.project / "made").exists()
+    bench.paused("work")
+
+
+def test_stop_that_the_keeper_refuses_is_tried_again_when_the_turn_goes_on(bench: Bench) -> None:
+    bench.limit("output_tokens = 5", 'action = "stop"')
+    work, holds = bench.keep("work"), bench.remuda.home / "budget" / "holds.json"
+    question = {"question": "Go on?", "header": "h", "multiSelect": False, "options": OPTIONS}
+    calls = [("AskUserQuestion", {"questions": [question]}), ("Bash", {"command": "touch made"})]
+    work.watcher.paste("TOOLS " + json.dumps([{"name": name, "input": given} for name, given in calls]))
+    work.watcher.until("waiting_answer")
+    until(holds.exists, "the pause")
+    bench.boss.end(signal.SIGKILL)
+    bench.boss.start()
+    until(lambda: bench.row()["paused"], "the pause, of the next boss")
+    assert work.client.describe()["state"] == "waiting_answer"  # no key may answer a question
+    work.watcher.answer(b"\r")
+    work.watcher.settled("idle")
+    assert not (bench.project / "made").exists()
+    work.watcher.paste("typed by a human, who may")  # only the turn that passed the limit was stopped
+    work.watcher.until_shows("to: typed by a human")
 
 
 def test_warning_is_one_notice_and_holds_nothing(bench: Bench) -> None:
