@@ -18,20 +18,26 @@ import pytest
 from remuda.errors import EXIT_CODES
 from remuda.keeper.environment import session_environment
 from support.boss import RunningBoss
+from support.budgets import SOURCES, item, limit, paused
 from support.commands import Commands
 from support.heimdall_client import PATIENCE
 from support.keeper import Kept, Start, until, until_equal
 from support.messages import Post, stages
 
-SOURCES = (
-    "remuda.boss.evidence.kept:KeptSessions",
-    "remuda.boss.evidence.usage:Usage",
-    "remuda.boss.evidence.spending:Spending",
-)
 AGENT = [sys.executable, "-P", "-m", "remuda.testing.scripted_agent"]
 OUTPUT = 7
 """Output tokens of each answer of the scripted agent."""
 OPTIONS = [{"label": one, "description": ""} for one in ("Yes", "No")]
+
+
+PRICES = """
+[prices."claude-opus-*"]
+input = 0
+output = 1_000_000
+cache_read = 0
+cache_write = 0
+"""
+"""One dollar for each output token."""
 
 
 class Bench:
@@ -45,26 +51,27 @@ class Bench:
         self._config.mkdir()
 
     def limit(self, *lines: str) -> None:
-        self.boss.folder.path.mkdir(parents=True, exist_ok=True)
-        (self.boss.folder.path / "budget.toml").write_text("\n".join(["[[limit]]", *lines, ""]))
+        limit(self.boss, *lines)
 
-    def keep(self, name: str, cwd: Path | None = None, *, settled: bool = True, **spec: Any) -> Post:
+    def keep(
+        self, name: str, cwd: Path | None = None, *, settled: bool = True, model: str = "", **spec: Any
+    ) -> Post:
         (cwd or self.project).mkdir(exist_ok=True)
         own = {"CLAUDE_CONFIG_DIR": str(self._config), "MOCK_TIME_SCALE": "0.01"}
         env = session_environment({**os.environ, **own}, name, "HEIMDALL", {})
         given: dict[str, Any] = {"agent": "demo", "classifier": "claude", "cols": 100, "rows": 30, **spec}
-        kept: Kept = self._start(name, AGENT, cwd=str(cwd or self.project), env=env, **given)
+        argv = [*AGENT, *(("--model", model) if model else ())]
+        kept: Kept = self._start(name, argv, cwd=str(cwd or self.project), env=env, **given)
         post = Post(kept)
         if settled:
             post.watcher.settled("idle")
         return post
 
     def item(self, name: str) -> dict[str, Any] | None:
-        waiting = (one for one in self.boss.waiting() if one["reason"] == "budget")
-        return next((one for one in waiting if one["session"]["name"] == name), None)
+        return item(self.boss, name)
 
     def paused(self, name: str) -> dict[str, Any]:
-        return until(lambda: self.item(name) or {}, f"'{name}' in the queue with reason budget")
+        return paused(self.boss, name)
 
     def row(self) -> dict[str, Any]:
         (row,) = self.boss.client.get("budget")["limits"]
@@ -72,7 +79,13 @@ class Bench:
 
 
 @pytest.fixture
-def bench(home: Path, remuda: Commands, start: Start, tmp_path: Path) -> Iterator[Bench]:
+def bench(
+    home: Path, remuda: Commands, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Bench]:
+    config = tmp_path / "config" / "remuda"
+    config.mkdir(parents=True)
+    (config / "remuda.toml").write_text(PRICES)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(config.parent))
     boss = RunningBoss(home, SOURCES)
     boss.start()
     yield Bench(boss, remuda, start, tmp_path)
@@ -84,9 +97,9 @@ def test_pause_holds_every_sender_over_kills_until_a_human_allows_more(bench: Be
     work, other = bench.keep("work"), bench.keep("other")
     for prompt in ("one", "two"):
         assert work.send(prompt).stage == "acked"
-    item = bench.paused("work")
-    assert item["detail"]["input"]["used"] == f"{2 * OUTPUT} output tokens"
-    assert item["detail"]["input"]["approve"] == "allows up to 30 output tokens"
+    asked = bench.paused("work")
+    assert asked["detail"]["input"]["used"] == f"{2 * OUTPUT} output tokens"
+    assert asked["detail"]["input"]["approve"] == "allows up to 30 output tokens"
 
     waiting = [work.put("three"), bench.remuda.json("send", "work", "four")["id"]]
     work.held("budget 'small': 14 output tokens used of 10 output tokens")
@@ -105,19 +118,34 @@ def test_pause_holds_every_sender_over_kills_until_a_human_allows_more(bench: Be
     assert [stages(again.trace(one)) for one in waiting] == [["accepted"], ["accepted"]]
 
     bench.boss.start()
-    assert bench.paused("work")["detail"]["ask"] == item["detail"]["ask"]
+    assert bench.paused("work")["detail"]["ask"] == asked["detail"]["ask"]
     assert "small" in bench.remuda("budget").out
     bench.remuda("approve", "work", "--yes")
     assert [again.ended(one).stage for one in waiting] == ["acked", "acked"]
-    approval = bench.boss.client.get("approvals", item["detail"]["ask"])
+    approval = bench.boss.client.get("approvals", asked["detail"]["ask"])
     assert (approval["state"], approval["by"], approval["tool"]) == (
         "answered",
         "api: command line",
         "budget",
     )
-    assert "allowed on the command line" in bench.remuda("approvals", item["detail"]["ask"]).out
+    assert "allowed on the command line" in bench.remuda("approvals", asked["detail"]["ask"]).out
     until_equal(lambda: (bench.row()["used"], bench.row()["allowed"]), (4 * OUTPUT, 30.0), "the new limit")
     assert bench.item("work") is None
+
+
+def test_money_by_configured_prices_pauses_a_session(bench: Bench) -> None:
+    bench.limit("cost = 10", "step = 5")
+    work = bench.keep("work")
+    assert work.send("one").stage == "acked"
+    until_equal(lambda: bench.row()["used"], float(OUTPUT), "the money")
+    assert bench.item("work") is None
+    assert work.send("two").stage == "acked"
+    assert bench.paused("work")["detail"]["input"]["used"] == f"{2 * OUTPUT:.2f} USD"
+    held = work.put("three")
+    work.held("budget 'cost per session': 14.00 USD used of 10.00 USD")
+    bench.remuda("approve", "work", "--yes")
+    assert work.ended(held).stage == "acked"
+    assert bench.row()["allowed"] == 15.0
 
 
 def test_new_conversation_of_a_session_does_not_begin_its_budget_at_zero(bench: Bench) -> None:
@@ -156,7 +184,7 @@ def test_denied_budget_stays_paused_and_asks_no_second_time(bench: Bench) -> Non
     bench.limit("turns = 1", 'per = ["folder", "day"]')
     first = bench.keep("first")
     assert first.send("one").stage == "acked"
-    item = bench.paused("first")
+    asked = bench.paused("first")
     held = first.put("two")
     first.held("budget 'turns per folder and day': 1 turns used of 1 turns")
     # A session that starts later in the same folder is held from its first prompt; one elsewhere is not.
@@ -173,7 +201,7 @@ def test_denied_budget_stays_paused_and_asks_no_second_time(bench: Bench) -> Non
     (bench.boss.folder.path / "budget.toml").unlink()
     assert first.ended(held).stage == "acked"
     until(lambda: bench.item("late") is None, "no request without a limit")
-    assert item["detail"]["input"]["folder"] == str(bench.project)
+    assert asked["detail"]["input"]["folder"] == str(bench.project)
 
 
 def test_stop_interrupts_the_turn_and_what_is_not_known_is_not_guessed(bench: Bench) -> None:
@@ -184,7 +212,7 @@ def test_stop_interrupts_the_turn_and_what_is_not_known_is_not_guessed(bench: Be
     bench.paused("slow")
     assert "interrupted by budget 'time per session'" in str(slow.ended(endless).steps[-1])
     bench.limit("cost = 0.01", 'session = "unknown"')
-    bench.keep("unknown").send("costs nothing that is known")
+    bench.keep("unknown", model="claude-sonnet-1").send("costs nothing that is known")
     until(lambda: bench.row()["unknown"], "unknown cost")
     shown = bench.remuda("budget")
     assert "not known, and not counted: the cost of some messages" in shown.err

@@ -11,9 +11,10 @@ import pytest
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli.codex import RealCodex
 from support.boss import RunningBoss
-from support.codex import escalated
+from support.budgets import show_pause
+from support.codex import escalated, keep
 from support.commands import Commands
-from support.keeper import until
+from support.keeper import Start, until
 
 pytestmark = pytest.mark.real
 
@@ -56,3 +57,9 @@ def test_codex_by_its_command_is_in_the_queue_and_decided_over_http(
     shown = remuda("show", "work").out
     assert "REPLY" in shown
     remuda("kill", "work")
+
+
+def test_codex_over_its_budget_is_paused_until_a_human_allows_more(
+    codex: RealCodex, start: Start, home: Path
+) -> None:
+    show_pause(keep(start, codex), home)
