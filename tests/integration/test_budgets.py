@@ -18,10 +18,11 @@ import pytest
 from remuda.errors import EXIT_CODES
 from remuda.keeper.environment import session_environment
 from support.boss import RunningBoss
-from support.budgets import SOURCES, item, limit, paused
+from support.budgets import SOURCES, boss_with_limit, item, limit, paused
 from support.commands import Commands
 from support.heimdall_client import PATIENCE
 from support.keeper import Kept, Start, until, until_equal
+from support.mcp_agents import bench_in
 from support.messages import Post, stages
 
 AGENT = [sys.executable, "-P", "-m", "remuda.testing.scripted_agent"]
@@ -303,3 +304,23 @@ def test_pause_whose_file_is_removed_is_written_again(bench: Bench) -> None:
     holds.unlink()
     until(holds.exists, "the file of pauses")
     assert holds.read_bytes() == before
+
+
+def test_agent_cannot_raise_the_budget_of_what_it_started_whatever_the_policy_says(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agents = bench_in(home, tmp_path, monkeypatch)
+    try:
+        with boss_with_limit(home, "turns = 1") as boss:
+            agents.write("policy.toml", '[[rule]]\ndecision = "ask"\ntool = "budget"\nmcp = "token:ci"\n')
+            ci = agents.outside("ci")
+            name = ci.start("a", prompt="one")
+            request = paused(boss, name)["detail"]["ask"]
+            offered = [one for item in ci.call("queue")["waiting"] for one in item["requests"]]
+            assert [(one["request"], one["may_answer"]) for one in offered] == [(request, False)]
+            refused = ci.refused("answer_permission", request=request, decision="allow")
+            assert refused.code == "PERMISSION_REFUSED"
+            (row,) = boss.client.get("budget")["limits"]
+            assert (row["allowed"], row["paused"]) == (1.0, [name])
+    finally:
+        agents.close()
