@@ -11,10 +11,12 @@ import pytest
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli.codex import RealCodex
 from support.boss import RunningBoss
+from support.boss_whole import CommandedBoss
 from support.budgets import show_pause
 from support.codex import escalated, keep
 from support.commands import Commands
 from support.keeper import Start, until
+from support.restarts import back, kill_program, without_pause
 
 pytestmark = pytest.mark.real
 
@@ -63,3 +65,22 @@ def test_codex_over_its_budget_is_paused_until_a_human_allows_more(
     codex: RealCodex, start: Start, home: Path
 ) -> None:
     show_pause(keep(start, codex), home)
+
+
+def test_codex_whose_terminal_was_killed_comes_back_with_its_conversation(
+    codex: RealCodex, remuda: Commands, home: Path, model: LoopbackModel
+) -> None:
+    codex.sockets.add(remuda.sessions / "work.d" / "s")
+    remuda.env |= {**codex.env, "HOME": codex.env["HOME"]}
+    without_pause(remuda)
+    boss = CommandedBoss(home, remuda)
+    boss.start()
+    try:
+        remuda.start("work", "--cwd", str(codex.project), "--restart", "on-crash", "--", "codex")
+        remuda("send", "work", "the word is swordfish", "--wait")
+        back(remuda, "work", kill_program(remuda, "work"))
+        remuda("send", "work", "which word was it?", "--wait")
+        assert "swordfish" in str(model.main_requests[-1].body)
+        remuda("kill", "work")
+    finally:
+        boss.close()
