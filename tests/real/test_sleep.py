@@ -167,8 +167,8 @@ def test_what_was_allowed_in_the_dialog_of_the_terminal_keeps_it_awake(
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text("swordfish")
     message = post.put(tool("Read", file_path=str(elsewhere)))
-    post.watcher.until_shows("Do you want to")
-    post.watcher.press(b"2")
+    post.watcher.until("waiting_permission")
+    post.watcher.answer(b"2")
     assert post.ended(message).stage == "acked"
     until(lambda: "allowed on the terminal" in why_awake(post.client), "the reason")
 
