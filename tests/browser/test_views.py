@@ -11,7 +11,8 @@ from playwright.sync_api import Page, ViewportSize, expect
 
 from support.boss import event
 from support.browser import PHONE, WIDE, PageBench, live
-from support.keeper import until
+from support.keeper import until, until_equal
+from support.messages import phase, put_to_sleep
 
 # Prints what is typed, as numbers.
 _ECHO = """
@@ -205,6 +206,25 @@ def test_session_is_ended_and_resumed(bench: PageBench) -> None:
         expect(page.locator(".terminal .state")).to_have_text("read-only")
     finally:
         bench.boss.client.post("sessions", "work", "end", body={})
+
+
+def test_key_in_the_terminal_of_a_session_that_is_asleep_wakes_it_and_reaches_it(bench: PageBench) -> None:
+    post = bench.agent("work")
+    post.send("hello")
+    put_to_sleep(post)
+    page = bench.open()
+    go(bench, page, "session", session_id(bench, "work"))
+    expect(page.locator(".who .state").first).to_have_text("asleep")
+    expect(page.locator(".xterm-rows")).to_contain_text("REPLY#1")  # its last screen
+    page.get_by_role("button", name="Take control").click()
+    expect(page.locator(".terminal .state")).to_have_text("you type here")
+    assert phase(post) == "asleep"  # looking at it does not wake it
+    page.locator(".xterm-screen").click()
+    page.keyboard.type("typed in the page")
+    until_equal(post.draft, "typed in the page", "the keys")
+    page.keyboard.press("Enter")
+    post.watcher.until_shows("to: typed in the page")
+    expect(page.locator(".who .state").first).to_have_text("idle")
 
 
 @SIZES

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from remuda.errors import EXIT_CODES
 from remuda.testing.scripted_agent.probe import whole_records
 from support import counts
+from support.heimdall_client import PATIENCE
 from support.keeper import until
-from support.machine import Machine, why_not
+from support.machine import LONGEST_STAGE, STAGES, Fates, Machine, require_machine
 
 SEED = 19
 NAMES = ("a", "b", "c")
-STAGES = ("accepted", "written", "submitted", "recorded", "ended")
+
+
+SLOW = "SLOW 600"
 
 
 @pytest.fixture
 def machine(home: Path) -> Iterator[Machine]:
-    if reason := why_not():
-        pytest.skip(reason)
+    require_machine()
     one = Machine(home)
     one.configure("restart_tries = 1000", "restart_pause = 0.0")
     one.remuda.env |= {"MOCK_TIME_SCALE": "0.02", "CLAUDE_CONFIG_DIR": str(home / "claude")}
@@ -32,15 +37,19 @@ def machine(home: Path) -> Iterator[Machine]:
     one.close()
 
 
+def prompts_in(transcript: Path) -> Counter[str]:
+    return Counter(
+        str(one["message"]["content"]) for one in whole_records(transcript) if "promptSource" in one
+    )
+
+
 def asked(machine: Machine, name: str) -> Counter[str]:
     """How often the agent got each prompt, by its transcript."""
     # An agent that was just brought back reports it once it is up.
     path = until(
         lambda: str(machine.record(name).conversation.get("transcript_path") or ""), "the transcript"
     )
-    return Counter(
-        str(one["message"]["content"]) for one in whole_records(Path(path)) if "promptSource" in one
-    )
+    return prompts_in(Path(path))
 
 
 def conversations(machine: Machine) -> list[str]:
@@ -48,56 +57,75 @@ def conversations(machine: Machine) -> list[str]:
 
 
 def serve_pool(machine: Machine) -> None:
-    """A pool with a request that does not end by itself."""
     machine.remuda("pool", "serve", "--demo", "--prewarm", "0", "--detach")
-    machine.remuda.begin("run", "SLOW 600")
 
 
-def kill_and_bring_back(machine: Machine, *, with_boss: bool, wanted: int) -> set[str]:
-    """Returns the messages that were in flight at the kill."""
-    machine.cut()
-    cut_off = {message for name in NAMES if (message := machine.in_flight(name)) is not None}
+def bring_back(machine: Machine, *, by_boss: bool, wanted: int) -> None:
+    """The boss runs afterwards, whoever it was."""
     machine.boot()
-    machine.remuda(*(("up", "--detach", "--port", "0") if with_boss else ("resume", "--all")))
+    if not by_boss:
+        machine.remuda("resume", "--all")
+    machine.remuda("up", "--detach", "--port", "0")
     until(lambda: len(machine.running() & set(NAMES)) >= wanted, "the sessions")
-    return cut_off
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(120 + 20 * counts.MACHINE_KILLS)
 def test_killing_everything_with_messages_in_flight_loses_none_and_runs_none_twice(machine: Machine) -> None:
-    chance, remuda = random.Random(SEED), machine.remuda
+    chance, remuda, fates = random.Random(SEED), machine.remuda, Fates(machine, NAMES)
+    remuda("up", "--detach", "--port", "0")
     for name in NAMES:
         more = ("--sleep-after", "0.1") if name == "c" else ()
         remuda.start(name, "--agent", "demo", "--restart", chance.choice(("on-crash", "always")), *more)
         remuda("send", name, f"hello {name}", "--wait")
     begun = conversations(machine)
-    sent: dict[str, tuple[str, str]] = {}
-    cut_off: set[str] = set()
+    requests: dict[str, subprocess.Popen[bytes]] = {}
     for number in range(counts.MACHINE_KILLS):
-        if number % 2:
-            serve_pool(machine)
-        for name in NAMES * 2:
-            text = f"round {number} message {len(sent)} for {name}"
-            sent[machine.put(name, text)] = name, text
-        chosen = chance.choice(list(sent)[-2 * len(NAMES) :])
-        machine.reached(sent[chosen][0], chosen, chance.choice(STAGES))
+        serve_pool(machine)
+        request = f"{SLOW} for the pool, {number}"
+        requests[request] = machine.begin_outside("run", request)
+        put = [
+            fates.put(name, f"round {number} message {one} for {name}") for one in (1, 2) for name in NAMES
+        ]
+        chosen = chance.choice(put)
+        machine.reached(fates.sent[chosen][0], chosen, chance.choice(STAGES))
+        time.sleep(chance.random() * LONGEST_STAGE)
+        machine.cut()
+        fates.look()
         # Sometimes the power fails again before all are back.
         wanted = chance.choice((1, len(NAMES), len(NAMES)))
-        cut_off |= kill_and_bring_back(machine, with_boss=bool(number % 3), wanted=wanted)
-    last = {machine.put(name, "SLOW 600"): name for name in NAMES}  # cut off for certain
-    for message, name in last.items():
+        bring_back(machine, by_boss=bool(number % 3), wanted=wanted)
+    fates.ended()
+    # One agent takes nothing more: its message is written and never submitted. The others are at work.
+    machine.stop_agent("a")
+    unseen = fates.put("a", "never seen")
+    running = {fates.put(name, f"{SLOW} for {name}"): name for name in ("b", "c")}
+    machine.reached("a", unseen, "written")
+    for message, name in running.items():
         machine.reached(name, message, "submitted")
-    sent |= {message: (name, "SLOW 600") for message, name in last.items()}
-    cut_off |= kill_and_bring_back(machine, with_boss=True, wanted=len(NAMES))
-    assert last.keys() <= cut_off
-    ended = {message: machine.ended(name, message) for message, (name, _) in sent.items()}
+    machine.cut()
+    fates.look()
+    assert unseen in fates.again
+    assert fates.may_die >= running.keys()
+    bring_back(machine, by_boss=True, wanted=len(NAMES))
     counted = {name: asked(machine, name) for name in NAMES}
-    for message, (name, text) in sent.items():
-        # An agent that was killed with a prompt may not have written it down.
-        is_dead = ended[message].stage == "dead"
-        assert message in cut_off or not is_dead, ended[message]
-        assert counted[name][text] == 1 or (is_dead and not counted[name][text]), ended[message]
+    fates.check(lambda name, text: counted[name][text])
+    assert machine.ended("a", unseen).stage == "acked"
+    assert {machine.ended(name, message).stage for message, name in running.items()} == {"dead"}
     assert conversations(machine) == begun
-    remuda("pool", "serve", "--demo", "--prewarm", "0", "--detach")
+    check_requests(machine, requests)
+    serve_pool(machine)
     assert remuda("run", "hello").out
+
+
+def check_requests(machine: Machine, requests: dict[str, subprocess.Popen[bytes]]) -> None:
+    """Each failed with a reason, and none ran again."""
+    ran: Counter[str] = Counter()
+    for transcript in machine.transcripts():
+        ran += prompts_in(transcript)
+    for request, caller in requests.items():
+        out, err = caller.communicate(timeout=PATIENCE)
+        # One that had not reached the pool found none.
+        assert caller.returncode in (EXIT_CODES["PROTOCOL"], EXIT_CODES["NO_SESSION"]), (out, err)
+        assert not out
+        assert ran[request] <= 1

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import plistlib
-import shlex
 import signal
 import subprocess
 from pathlib import Path
 
 from remuda.cli.boss_service import HUB
 from remuda.fleet.hub_folder import HubFolder
-from support.commands import Commands, until_line
+from support.commands import Commands, run_by_systemd, until_line
 from support.fleet import free_port
 from support.heimdall_client import PATIENCE
 
@@ -19,7 +18,7 @@ def test_the_command_of_the_unit_runs_a_hub_and_ends_it_in_order(home: Path) -> 
     remuda, port = Commands(home), free_port()
     remuda("setup", "hub", "--listen", f"127.0.0.1:{port}", "--no-join", "--yes")
     unit = home / ".config" / "systemd" / "user" / "remuda-hub.service"
-    command, environment = _run_by_systemd(unit.read_text())
+    command, environment = run_by_systemd(unit.read_text())
     process = subprocess.Popen(
         command, env=environment, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -38,14 +37,6 @@ def test_the_command_of_the_unit_runs_a_hub_and_ends_it_in_order(home: Path) -> 
     assert not unit.parent.exists()
     assert [one.name for one in hub.key_records()] == ["build7"]  # the hub itself is not the service's
     remuda.close()
-
-
-def _run_by_systemd(text: str) -> tuple[list[str], dict[str, str]]:
-    """Return the command and the variables of a unit. None of their words here need systemd's own quoting."""
-    lines = [line.partition("=") for line in text.splitlines()]
-    command = next(value for name, _, value in lines if name == "ExecStart")
-    variables = [shlex.split(value)[0].partition("=") for name, _, value in lines if name == "Environment"]
-    return shlex.split(command), {name: value for name, _, value in variables}
 
 
 def test_the_plist_of_the_hub_can_be_read() -> None:

@@ -18,19 +18,27 @@ import pytest
 from remuda.errors import EXIT_CODES
 from remuda.keeper.environment import session_environment
 from support.boss import RunningBoss
+from support.budgets import SOURCES, boss_with_limit, item, limit, paused
 from support.commands import Commands
 from support.heimdall_client import PATIENCE
 from support.keeper import Kept, Start, until, until_equal
+from support.mcp_agents import bench_in
 from support.messages import Post, stages
 
-SOURCES = (
-    "remuda.boss.evidence.kept:KeptSessions",
-    "remuda.boss.evidence.usage:Usage",
-    "remuda.boss.evidence.spending:Spending",
-)
 AGENT = [sys.executable, "-P", "-m", "remuda.testing.scripted_agent"]
 OUTPUT = 7
 """Output tokens of each answer of the scripted agent."""
+OPTIONS = [{"label": one, "description": ""} for one in ("Yes", "No")]
+
+
+PRICES = """
+[prices."claude-opus-*"]
+input = 0
+output = 1_000_000
+cache_read = 0
+cache_write = 0
+"""
+"""One dollar for each output token."""
 
 
 class Bench:
@@ -44,26 +52,27 @@ class Bench:
         self._config.mkdir()
 
     def limit(self, *lines: str) -> None:
-        self.boss.folder.path.mkdir(parents=True, exist_ok=True)
-        (self.boss.folder.path / "budget.toml").write_text("\n".join(["[[limit]]", *lines, ""]))
+        limit(self.boss, *lines)
 
-    def keep(self, name: str, cwd: Path | None = None, *, settled: bool = True, **spec: Any) -> Post:
+    def keep(
+        self, name: str, cwd: Path | None = None, *, settled: bool = True, model: str = "", **spec: Any
+    ) -> Post:
         (cwd or self.project).mkdir(exist_ok=True)
         own = {"CLAUDE_CONFIG_DIR": str(self._config), "MOCK_TIME_SCALE": "0.01"}
         env = session_environment({**os.environ, **own}, name, "HEIMDALL", {})
         given: dict[str, Any] = {"agent": "demo", "classifier": "claude", "cols": 100, "rows": 30, **spec}
-        kept: Kept = self._start(name, AGENT, cwd=str(cwd or self.project), env=env, **given)
+        argv = [*AGENT, *(("--model", model) if model else ())]
+        kept: Kept = self._start(name, argv, cwd=str(cwd or self.project), env=env, **given)
         post = Post(kept)
         if settled:
             post.watcher.settled("idle")
         return post
 
     def item(self, name: str) -> dict[str, Any] | None:
-        waiting = (one for one in self.boss.waiting() if one["reason"] == "budget")
-        return next((one for one in waiting if one["session"]["name"] == name), None)
+        return item(self.boss, name)
 
     def paused(self, name: str) -> dict[str, Any]:
-        return until(lambda: self.item(name) or {}, f"'{name}' in the queue with reason budget")
+        return paused(self.boss, name)
 
     def row(self) -> dict[str, Any]:
         (row,) = self.boss.client.get("budget")["limits"]
@@ -71,7 +80,13 @@ class Bench:
 
 
 @pytest.fixture
-def bench(home: Path, remuda: Commands, start: Start, tmp_path: Path) -> Iterator[Bench]:
+def bench(
+    home: Path, remuda: Commands, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Bench]:
+    config = tmp_path / "config" / "remuda"
+    config.mkdir(parents=True)
+    (config / "remuda.toml").write_text(PRICES)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(config.parent))
     boss = RunningBoss(home, SOURCES)
     boss.start()
     yield Bench(boss, remuda, start, tmp_path)
@@ -83,9 +98,9 @@ def test_pause_holds_every_sender_over_kills_until_a_human_allows_more(bench: Be
     work, other = bench.keep("work"), bench.keep("other")
     for prompt in ("one", "two"):
         assert work.send(prompt).stage == "acked"
-    item = bench.paused("work")
-    assert item["detail"]["input"]["used"] == f"{2 * OUTPUT} output tokens"
-    assert item["detail"]["input"]["approve"] == "allows up to 30 output tokens"
+    asked = bench.paused("work")
+    assert asked["detail"]["input"]["used"] == f"{2 * OUTPUT} output tokens"
+    assert asked["detail"]["input"]["approve"] == "allows up to 30 output tokens"
 
     waiting = [work.put("three"), bench.remuda.json("send", "work", "four")["id"]]
     work.held("budget 'small': 14 output tokens used of 10 output tokens")
@@ -104,19 +119,34 @@ def test_pause_holds_every_sender_over_kills_until_a_human_allows_more(bench: Be
     assert [stages(again.trace(one)) for one in waiting] == [["accepted"], ["accepted"]]
 
     bench.boss.start()
-    assert bench.paused("work")["detail"]["ask"] == item["detail"]["ask"]
+    assert bench.paused("work")["detail"]["ask"] == asked["detail"]["ask"]
     assert "small" in bench.remuda("budget").out
     bench.remuda("approve", "work", "--yes")
     assert [again.ended(one).stage for one in waiting] == ["acked", "acked"]
-    approval = bench.boss.client.get("approvals", item["detail"]["ask"])
+    approval = bench.boss.client.get("approvals", asked["detail"]["ask"])
     assert (approval["state"], approval["by"], approval["tool"]) == (
         "answered",
         "api: command line",
         "budget",
     )
-    assert "allowed on the command line" in bench.remuda("approvals", item["detail"]["ask"]).out
+    assert "allowed on the command line" in bench.remuda("approvals", asked["detail"]["ask"]).out
     until_equal(lambda: (bench.row()["used"], bench.row()["allowed"]), (4 * OUTPUT, 30.0), "the new limit")
     assert bench.item("work") is None
+
+
+def test_money_by_configured_prices_pauses_a_session(bench: Bench) -> None:
+    bench.limit("cost = 10", "step = 5")
+    work = bench.keep("work")
+    assert work.send("one").stage == "acked"
+    until_equal(lambda: bench.row()["used"], float(OUTPUT), "the money")
+    assert bench.item("work") is None
+    assert work.send("two").stage == "acked"
+    assert bench.paused("work")["detail"]["input"]["used"] == f"{2 * OUTPUT:.2f} USD"
+    held = work.put("three")
+    work.held("budget 'cost per session': 14.00 USD used of 10.00 USD")
+    bench.remuda("approve", "work", "--yes")
+    assert work.ended(held).stage == "acked"
+    assert bench.row()["allowed"] == 15.0
 
 
 def test_new_conversation_of_a_session_does_not_begin_its_budget_at_zero(bench: Bench) -> None:
@@ -155,7 +185,7 @@ def test_denied_budget_stays_paused_and_asks_no_second_time(bench: Bench) -> Non
     bench.limit("turns = 1", 'per = ["folder", "day"]')
     first = bench.keep("first")
     assert first.send("one").stage == "acked"
-    item = bench.paused("first")
+    asked = bench.paused("first")
     held = first.put("two")
     first.held("budget 'turns per folder and day': 1 turns used of 1 turns")
     # A session that starts later in the same folder is held from its first prompt; one elsewhere is not.
@@ -172,7 +202,7 @@ def test_denied_budget_stays_paused_and_asks_no_second_time(bench: Bench) -> Non
     (bench.boss.folder.path / "budget.toml").unlink()
     assert first.ended(held).stage == "acked"
     until(lambda: bench.item("late") is None, "no request without a limit")
-    assert item["detail"]["input"]["folder"] == str(bench.project)
+    assert asked["detail"]["input"]["folder"] == str(bench.project)
 
 
 def test_stop_interrupts_the_turn_and_what_is_not_known_is_not_guessed(bench: Bench) -> None:
@@ -183,11 +213,39 @@ def test_stop_interrupts_the_turn_and_what_is_not_known_is_not_guessed(bench: Be
     bench.paused("slow")
     assert "interrupted by budget 'time per session'" in str(slow.ended(endless).steps[-1])
     bench.limit("cost = 0.01", 'session = "unknown"')
-    bench.keep("unknown").send("costs nothing that is known")
+    bench.keep("unknown", model="claude-sonnet-1").send("costs nothing that is known")
     until(lambda: bench.row()["unknown"], "unknown cost")
     shown = bench.remuda("budget")
     assert "not known, and not counted: the cost of some messages" in shown.err
     assert bench.item("unknown") is None
+
+
+def test_stop_at_a_permission_dialog_ends_the_turn_before_anyone_allows_it(bench: Bench) -> None:
+    bench.limit("output_tokens = 5", 'action = "stop"')
+    work = bench.keep("work")
+    asked = work.put("RUNBASH touch made")
+    assert "interrupted by budget 'output tokens per session'" in str(work.ended(asked).steps[-1])
+    assert not (bench.project / "made").exists()
+    bench.paused("work")
+
+
+def test_stop_that_the_keeper_refuses_is_tried_again_when_the_turn_goes_on(bench: Bench) -> None:
+    bench.limit("output_tokens = 5", 'action = "stop"')
+    work, holds = bench.keep("work"), bench.remuda.home / "budget" / "holds.json"
+    question = {"question": "Go on?", "header": "h", "multiSelect": False, "options": OPTIONS}
+    calls = [("AskUserQuestion", {"questions": [question]}), ("Bash", {"command": "touch made"})]
+    work.watcher.paste("TOOLS " + json.dumps([{"name": name, "input": given} for name, given in calls]))
+    work.watcher.until("waiting_answer")
+    until(holds.exists, "the pause")
+    bench.boss.end(signal.SIGKILL)
+    bench.boss.start()
+    until(lambda: bench.row()["paused"], "the pause, of the next boss")
+    assert work.client.describe()["state"] == "waiting_answer"  # no key may answer a question
+    work.watcher.answer(b"\r")
+    until(lambda: work.client.describe()["state"] in ("idle", "interrupted"), "the end of the turn")
+    assert not (bench.project / "made").exists()
+    work.watcher.paste("typed by a human, who may")  # only the turn that passed the limit was stopped
+    work.watcher.until_shows("to: typed by a human")
 
 
 def test_warning_is_one_notice_and_holds_nothing(bench: Bench) -> None:
@@ -246,3 +304,23 @@ def test_pause_whose_file_is_removed_is_written_again(bench: Bench) -> None:
     holds.unlink()
     until(holds.exists, "the file of pauses")
     assert holds.read_bytes() == before
+
+
+def test_agent_cannot_raise_the_budget_of_what_it_started_whatever_the_policy_says(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agents = bench_in(home, tmp_path, monkeypatch)
+    try:
+        with boss_with_limit(home, "turns = 1") as boss:
+            agents.write("policy.toml", '[[rule]]\ndecision = "ask"\ntool = "budget"\nmcp = "token:ci"\n')
+            ci = agents.outside("ci")
+            name = ci.start("a", prompt="one")
+            request = paused(boss, name)["detail"]["ask"]
+            offered = [one for item in ci.call("queue")["waiting"] for one in item["requests"]]
+            assert [(one["request"], one["may_answer"]) for one in offered] == [(request, False)]
+            refused = ci.refused("answer_permission", request=request, decision="allow")
+            assert refused.code == "PERMISSION_REFUSED"
+            (row,) = boss.client.get("budget")["limits"]
+            assert (row["allowed"], row["paused"]) == (1.0, [name])
+    finally:
+        agents.close()

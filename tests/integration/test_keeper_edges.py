@@ -8,6 +8,7 @@ import socket
 import stat
 import struct
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -378,3 +379,29 @@ def test_many_clients_more_than_there_are_descriptors_the_others_are_served(star
     assert kept.client().status().alive == 1
     assert program.alive
     program.close()
+
+
+_CLAIMED = """
+import signal, sys
+from pathlib import Path
+from remuda.keeper.claim import Claim
+from remuda.paths import SessionPaths
+signal.signal(signal.SIGHUP, signal.SIG_IGN)  # clients ask for the socket with it
+claim = Claim.take(SessionPaths(Path(sys.argv[1]), "work"))
+print(flush=True)
+sys.stdin.read()
+"""
+"""A keeper that has its name, and no socket yet."""
+
+
+def test_session_that_has_a_keeper_and_no_socket_yet_is_said_to_start(home: Path) -> None:
+    words = [sys.executable, "-c", _CLAIMED, str(home)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as keeper:
+        assert keeper.stdout is not None
+        keeper.stdout.readline()
+        with pytest.raises(SessionUnreachable, match="has no socket") as caught:
+            KeeperClient.connect("work", home)
+        keeper.communicate()
+    assert caught.value.hint == (
+        "it is starting, or the file of its socket was removed: try again; 'remuda kill work' ends it"
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,8 +21,9 @@ from remuda.keeper.claim import read_holder
 from remuda.keeper.record import SessionRecord
 from remuda.keeper.resume import Restarter, ResumeOutcome
 from remuda.paths import SessionPaths
+from support.boss import lasting_port
 from support.boss_whole import CommandedBoss
-from support.commands import Commands
+from support.commands import Commands, run_by_systemd
 from support.heimdall_client import PATIENCE
 from support.keeper import Process, until
 
@@ -107,6 +109,27 @@ def test_boss_restarts_what_crashes_and_nothing_that_was_killed(
     until(lambda: count(always) == 3 and count(crashed) == 3, "both once more")
     assert (count(never), count(killed), count(calm)) == (1, 1, 1)
     remuda("kill", "--all", "--yes")
+
+
+def test_service_that_setup_installed_brings_sessions_back_after_a_logout(remuda: Commands) -> None:
+    configure(remuda, "restart_pause = 0.0", "[boss]", f"port = {lasting_port()}")
+    runs = begin(remuda, "work", "on-crash", "wait")
+    remuda("setup", "boss", "--service", "--yes")
+    unit = remuda.home / ".config" / "systemd" / "user" / "remuda-boss.service"
+    kill_program(runs)
+    remuda.kill_keeper("work")
+    command, environment = run_by_systemd(unit.read_text())
+    environment["HOME"] = remuda.env["HOME"]  # the one variable that systemd adds which matters here
+    service = subprocess.Popen(command, env=environment, cwd="/", stderr=subprocess.PIPE)
+    try:
+        until(lambda: count(runs) == 2, "the second run")
+    finally:
+        service.send_signal(signal.SIGTERM)  # KillMode=process: to this process alone
+        _, said = service.communicate(timeout=PATIENCE)
+    assert service.returncode == 0, said
+    assert remuda.json("status", "work")["alive"]
+    remuda("kill", "work")
+    remuda("setup", "boss", "--remove", "--yes")
 
 
 def test_session_that_dies_again_and_again_is_left_alone_and_in_the_queue(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,60 +11,38 @@ from remuda.errors import BudgetExceeded
 from remuda.pool.client import Client
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
-from support import counts
-from support.boss import RunningBoss
+from support.budgets import boss_with_limit, paused, show_pause
 from support.commands import Commands
-from support.keeper import Start, until
-from support.messages import Post, prompts, stages
+from support.keeper import Start
+from support.messages import Post, prompts
 from support.real_sessions import keep, tool
 
 pytestmark = pytest.mark.real
 
-SOURCES = (
-    "remuda.boss.evidence.kept:KeptSessions",
-    "remuda.boss.evidence.usage:Usage",
-    "remuda.boss.evidence.spending:Spending",
-)
-
-
-@pytest.fixture
-def boss(home: Path) -> Iterator[RunningBoss]:
-    one = RunningBoss(home, SOURCES)
-    one.folder.path.mkdir(parents=True, exist_ok=True)
-    (one.folder.path / "budget.toml").write_text("[[limit]]\noutput_tokens = 5\nstep = 1000\n")
-    one.start()
-    yield one
-    one.close()
-
 
 def test_session_over_its_budget_is_paused_until_a_human_allows_more(
-    remuda: Commands, cli: RealCli, start: Start, model: LoopbackModel, boss: RunningBoss
+    cli: RealCli, start: Start, model: LoopbackModel, home: Path
 ) -> None:
-    post = Post(keep(start, cli))
-    assert post.send("hello").stage == "acked"
-    (item,) = until(lambda: [one for one in boss.waiting() if one["reason"] == "budget"], "the pause")
-    held = post.put("more")
-    post.held("budget 'output tokens per session'")
-    assert stages(post.trace(held)) == ["accepted"]
-    remuda("approve", "c", "--yes")
-    assert post.ended(held).stage == "acked"
+    show_pause(Post(keep(start, cli)), home)
     assert prompts(model) == ["hello", "more"]
-    assert boss.client.get("approvals", item["detail"]["ask"])["by"] == "api: command line"
 
 
-if counts.SOAK:
-
-    @pytest.mark.soak
-    def test_turn_over_a_budget_that_stops_is_interrupted(
-        remuda: Commands, cli: RealCli, start: Start, model: LoopbackModel, boss: RunningBoss
-    ) -> None:
-        limit = '[[limit]]\noutput_tokens = 5\nstep = 1000\naction = "stop"\n'
-        (boss.folder.path / "budget.toml").write_text(limit)
-        post = Post(keep(start, cli, "--allowedTools", "Bash"))
+@pytest.mark.parametrize(
+    "flags",
+    [
+        pytest.param((), id="it waits for a permission"),
+        pytest.param(("--allowedTools", "Bash"), id="its tool runs", marks=pytest.mark.soak(only=True)),
+    ],
+)
+def test_turn_over_a_budget_that_stops_is_interrupted(
+    remuda: Commands, cli: RealCli, start: Start, model: LoopbackModel, home: Path, flags: tuple[str, ...]
+) -> None:
+    with boss_with_limit(home, "output_tokens = 5", "step = 1000", 'action = "stop"') as boss:
+        post = Post(keep(start, cli, *flags))
         asked = tool("Bash", command="mkfifo go; cat go")
         found = post.send(asked)
         assert (found.stage, "budget 'output tokens per session'" in found.reason) == ("dead", True), found
-        until(lambda: [one for one in boss.waiting() if one["reason"] == "budget"], "the pause")
+        paused(boss, "c")
         remuda("approve", "c", "--yes")
         assert post.send("hello").stage == "acked"
         assert prompts(model) == [asked, "hello"]
@@ -91,15 +68,13 @@ def test_request_of_a_pool_over_its_tokens_is_stopped_and_the_worker_serves_the_
     asyncio.run(scene())
 
 
-if counts.SOAK:
+@pytest.mark.soak(only=True)
+def test_request_of_a_pool_over_its_cost_fails_and_the_worker_serves_the_next(cli: RealCli) -> None:
+    async def scene() -> None:
+        given = {"claude_binary": cli.argv()[0], "cwd": cli.project, "env": cli.env, "inherit_env": False}
+        async with Client(**given, backend="stream") as client:  # type: ignore[arg-type]
+            with pytest.raises(BudgetExceeded, match="max_cost"):
+                await client.run("hello", max_cost=1e-9)
+            assert "again" in (await client.run("again", max_cost=10.0)).text
 
-    @pytest.mark.soak
-    def test_request_of_a_pool_over_its_cost_fails_and_the_worker_serves_the_next(cli: RealCli) -> None:
-        async def scene() -> None:
-            given = {"claude_binary": cli.argv()[0], "cwd": cli.project, "env": cli.env, "inherit_env": False}
-            async with Client(**given, backend="stream") as client:  # type: ignore[arg-type]
-                with pytest.raises(BudgetExceeded, match="max_cost"):
-                    await client.run("hello", max_cost=1e-9)
-                assert "again" in (await client.run("again", max_cost=10.0)).text
-
-        asyncio.run(scene())
+    asyncio.run(scene())

@@ -167,8 +167,8 @@ def test_what_was_allowed_in_the_dialog_of_the_terminal_keeps_it_awake(
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text("swordfish")
     message = post.put(tool("Read", file_path=str(elsewhere)))
-    post.watcher.until_shows("Do you want to")
-    post.watcher.press(b"2")
+    post.watcher.until("waiting_permission")
+    post.watcher.answer(b"2")
     assert post.ended(message).stage == "acked"
     until(lambda: "allowed on the terminal" in why_awake(post.client), "the reason")
 
@@ -203,3 +203,45 @@ def test_model_that_was_changed_by_a_command_keeps_it_awake(cli: RealCli, start:
     post.send("/model haiku", command=True)
     post.send("hello")
     until(lambda: "/model" in why_awake(post.client), "the reason")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "why"),
+    [
+        (
+            tool("CronCreate", cron="0 0 1 1 *", prompt="happy new year", recurring=False),
+            "a scheduled prompt",
+        ),
+        pytest.param(
+            tool("EnterWorktree", name="tree"), "another working folder", marks=pytest.mark.soak(only=True)
+        ),
+    ],
+    ids=["scheduled prompt", "worktree"],
+)
+def test_what_a_tool_gave_to_the_process_alone_keeps_it_awake(
+    cli: RealCli, start: Start, prompt: str, why: str
+) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=cli.project, check=True)
+    post = Post(keep(start, cli, "--allowedTools", "CronCreate,EnterWorktree"))
+    post.watcher.settled("idle")
+    post.watcher.paste(prompt)
+    until(lambda: why in why_awake(post.client), why)
+
+
+@pytest.mark.soak(only=True)
+def test_stashed_draft_and_folder_that_a_human_added_keep_it_awake(
+    cli: RealCli, start: Start, tmp_path: Path
+) -> None:
+    post = Post(keep(start, cli))
+    post.watcher.settled("idle")
+    post.send("hello")
+    post.watcher.press(b"half a thought")
+    until_equal(post.draft, "half a thought", "the draft")
+    post.watcher.press(b"\x13")
+    until(lambda: "a draft is stashed" in why_awake(post.client), "the reason")
+    post.watcher.paste(f"/add-dir {tmp_path}")
+    post.watcher.until_shows("Yes, for this session")
+    post.watcher.answer(b"\r")
+    until_equal(post.draft, "half a thought", "the draft again")
+    post.watcher.press(b"\x15")  # it is in the composer again, and is the first reason
+    until(lambda: "what /add-dir changed" in why_awake(post.client), "the other reason")

@@ -66,7 +66,7 @@ def _server_of(keeper: int) -> int:
     return 1 << 30
 
 
-def turns_with(post: Post, message: str) -> list[str]:
+def stored_turns_with(post: Post, message: str) -> list[str]:
     """Return the ids of the turns of its conversation that have this message, by its app-server."""
 
     async def ask() -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -145,6 +146,14 @@ class Commands:
             for name in names
             if name.endswith(suffix)
         ]
+
+
+def run_by_systemd(text: str) -> tuple[list[str], dict[str, str]]:
+    """Return the command and the variables of a unit. None of their words here need systemd's own quoting."""
+    lines = [line.partition("=") for line in text.splitlines()]
+    command = next(value for name, _, value in lines if name == "ExecStart")
+    variables = [shlex.split(value)[0].partition("=") for name, _, value in lines if name == "Environment"]
+    return shlex.split(command), {name: value for name, _, value in variables}
 
 
 def has_open(process: subprocess.Popen[bytes], name: str) -> bool:

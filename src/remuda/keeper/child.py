@@ -285,6 +285,10 @@ class Child:
 _PASTE_END = b"\x1b[201~"
 
 
+_FOCUS_REPORTS = (b"\x1b[I", b"\x1b[O")
+"""What a terminal sends when its window is entered or left: no one has typed."""
+
+
 class Keyboard:
     """What users type into a session: passed on at once, except while a message is being delivered."""
 
@@ -310,7 +314,7 @@ class Keyboard:
             taken = self._child.write(data)
         else:
             self._held.append(data)
-            if self.on_held is not None:
+            if self.on_held is not None and data not in _FOCUS_REPORTS:
                 self.on_held()
         self.typed_at = monotonic()
         # Cheap, because it runs for each key: what has an escape sequence is text only if it is a paste.

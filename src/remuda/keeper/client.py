@@ -339,7 +339,8 @@ def absent(paths: SessionPaths) -> SessionNotFound | SessionDead | SessionUnreac
     if holder := read_holder(paths):
         return SessionUnreachable(
             f"session '{name}' has no socket, but its keeper is running (pid {holder.keeper_pid})",
-            hint=f"its socket file was removed; 'remuda kill {name}' ends it",
+            hint="it is starting, or the file of its socket was removed: try again; "
+            f"'remuda kill {name}' ends it",
         )
     record = SessionRecord.load(paths.record)
     if record is None:

@@ -10,10 +10,13 @@ import pytest
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli.codex import RealCodex
 from support.boss import RunningBoss
+from support.boss_whole import CommandedBoss
 from support.both_sides import decide_from_both_sides, open_approval
-from support.codex import escalated
+from support.budgets import show_pause
+from support.codex import escalated, keep
 from support.commands import Commands
-from support.keeper import until
+from support.keeper import Start, until
+from support.restarts import back, kill_program, without_pause
 
 pytestmark = pytest.mark.real
 
@@ -53,3 +56,28 @@ def test_codex_by_its_command_is_in_the_queue_and_decided_over_http(
     shown = remuda("show", "work").out
     assert "REPLY" in shown
     remuda("kill", "work")
+
+
+def test_codex_over_its_budget_is_paused_until_a_human_allows_more(
+    codex: RealCodex, start: Start, home: Path
+) -> None:
+    show_pause(keep(start, codex), home)
+
+
+def test_codex_whose_terminal_was_killed_comes_back_with_its_conversation(
+    codex: RealCodex, remuda: Commands, home: Path, model: LoopbackModel
+) -> None:
+    codex.sockets.add(remuda.sessions / "work.d" / "s")
+    remuda.env |= {**codex.env, "HOME": codex.env["HOME"]}
+    without_pause(remuda)
+    boss = CommandedBoss(home, remuda)
+    boss.start()
+    try:
+        remuda.start("work", "--cwd", str(codex.project), "--restart", "on-crash", "--", "codex")
+        remuda("send", "work", "the word is swordfish", "--wait")
+        back(remuda, "work", kill_program(remuda, "work"))
+        remuda("send", "work", "which word was it?", "--wait")
+        assert "swordfish" in str(model.main_requests[-1].body)
+        remuda("kill", "work")
+    finally:
+        boss.close()

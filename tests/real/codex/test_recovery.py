@@ -11,7 +11,7 @@ from remuda.errors import SpawnFailed
 from remuda.proctree import descendants
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli.codex import RealCodex
-from support.codex import keep, kill, turns_with
+from support.codex import keep, kill, stored_turns_with, turns_with
 from support.delivery import attempts
 from support.keeper import Start, until
 from support.lossy_server import LossyServer
@@ -112,7 +112,7 @@ def test_call_without_an_answer_is_searched_for_before_it_is_called_again(
         post = keep(start, codex, program=proxy.program, on_orphan="retry", resume=True)
     found = post.ended(message)
     assert (found.stage, attempts(found)) == ("acked", [1] if lost == "answer" else [1, 2])
-    assert turns_with(post, message) == [step(found, "ended")["prompt_id"]]
+    assert stored_turns_with(post, message) == [step(found, "ended")["prompt_id"]]
     assert step(found, "ended").get("recovered", False) is (lost == "answer")
     assert stages(post.send("the third")) == CHAIN
     assert prompts(model) == ["the first", "the second", "the third"]

@@ -10,6 +10,7 @@ import pytest
 
 from remuda.testing.real_cli.copilot import RealCopilot
 from support.boss import RunningBoss
+from support.budgets import show_pause
 from support.commands import Commands
 from support.copilot import QUESTION, keep_copilot, shell
 from support.keeper import Start, until
@@ -121,3 +122,10 @@ def test_copilot_by_its_command_is_in_the_queue_and_decided_over_http(
         until(lambda: [one["reason"] for one in boss.waiting()] == ["stopped"], "its answer in the queue")
     finally:
         boss.close()
+
+
+@pytest.mark.soak(only=True)
+def test_copilot_over_its_budget_is_paused_until_a_human_allows_more(
+    copilot: RealCopilot, start: Start, home: Path
+) -> None:
+    show_pause(keep_copilot(start, copilot), home)

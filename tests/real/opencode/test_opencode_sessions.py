@@ -10,6 +10,7 @@ import signal
 import time
 from contextlib import suppress
 from datetime import datetime, timedelta
+from pathlib import Path
 from socket import socket
 from typing import Any
 
@@ -19,6 +20,7 @@ from remuda.agents.opencode.messages import make_message_id
 from remuda.agents.opencode.server import request_now
 from remuda.errors import InvalidOptions
 from remuda.testing.script import ToolResult
+from support.budgets import show_pause
 from support.delivery import answer, attempts
 from support.keeper import Start, event_named, until
 from support.messages import CHAIN, Post, check_account_waits, stages, step
@@ -220,3 +222,10 @@ def test_same_id_twice_adds_text_and_runs_nothing(opencode: Opencode, start: Sta
     assert opencode.prompts() == ["one", "twice", "after"]
     texts = [text for _, text in opencode.model.main_requests[-1].texts]
     assert (texts.count("twice"), texts.count("of another conversation")) == (2, 1)
+
+
+@pytest.mark.soak(only=True)
+def test_opencode_over_its_budget_is_paused_until_a_human_allows_more(
+    opencode: Opencode, start: Start, home: Path
+) -> None:
+    show_pause(opencode.start(start), home)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 from remuda.agents.prompting import Composer, ComposerKind
 from remuda.agents.state import Evidence, Source, State, Vote
 from remuda.frozen import replaced
+from remuda.keeper.child import Child, Keyboard
 from remuda.keeper.sleep import WAKE_PAUSE, WAKE_TRIES, SleepLook, WakeTries, why_awake
 
 EMPTY = Composer(ComposerKind.EMPTY)
@@ -64,3 +67,15 @@ def test_asleep_is_disputed_by_no_source_of_the_process_that_ended() -> None:
             assert not evidence.record(Vote(source, State.THINKING, 11.0))
     assert evidence.verdict.state is State.ASLEEP
     assert evidence.record(Vote(Source.PROCESS, State.DEAD, 12.0))
+
+
+@pytest.mark.parametrize(
+    ("data", "wakes"), [(b"a", True), (b"\x1b[A", True), (b"\x1b[I", False), (b"\x1b[O", False)]
+)
+def test_key_wakes_a_session_and_a_window_that_is_entered_does_not(data: bytes, wakes: bool) -> None:
+    keyboard = Keyboard(cast(Child, None))  # no program: all keys are kept
+    woken: list[bool] = []
+    keyboard.on_held = lambda: woken.append(True)
+    keyboard.hold("sleep")
+    keyboard.type(data)
+    assert bool(woken) is wakes

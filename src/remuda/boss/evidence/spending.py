@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.agents import find_sources
-from remuda.agents.state import WORKING
+from remuda.agents.state import AT_REST, WORKING, State
 from remuda.config import load_own_config
 from remuda.errors import InvalidOptions, RemudaError
 from remuda.keeper.aclient import AsyncKeeperClient
@@ -57,6 +57,7 @@ _LEAST = 1.0
 _SHARE = 10
 """Seconds between two looks, at least, and as a multiple of what a look takes."""
 _KEEPER_TIMEOUT = 10.0
+_NO_TURN = AT_REST | {State.DEAD}
 _KEPT_DAYS = 92
 _CLOCKS_DIFFER = 1.0
 """Seconds. A session may be seen a moment before its keeper has noted its start."""
@@ -110,6 +111,10 @@ class Spending:
         """Since when sessions at work are counted, by our own clock."""
         self._is_idle = False
         """Whether all limits are gone, and every session that earlier ones held is released."""
+        self._stopping: dict[str, str] = {}
+        """Sessions whose running turn is still to be interrupted, with what went wrong at the last try."""
+        self._asked: set[str] = set()
+        """Those of them whose keeper is asked now."""
         self._stored = ""
         self._entries: list[dict[str, Any]] = []
         self._changed = asyncio.Event()
@@ -137,6 +142,7 @@ class Spending:
             for session_id, day, folder, seconds in stored.get("worked", []):
                 self._worked[str(session_id), str(day)] = float(seconds)
                 self._folders[str(session_id)] = folder
+            self._stopping = {str(session_id): "" for session_id in stored.get("stopping", [])}
         except (ValueError, TypeError, AttributeError) as error:
             log.warning("cannot read what was raised before: %s", error)
 
@@ -144,7 +150,8 @@ class Spending:
         oldest = _day(self._service.clock() - _KEPT_DAYS * 86400.0)
         self._worked = {key: seconds for key, seconds in self._worked.items() if key[1] >= oldest}
         worked = [[*key, self._folders.get(key[0]), round(one)] for key, one in self._worked.items()]
-        text = dump_json({"raised": self._raised, "warned": self._warned, "worked": worked})
+        document = {"raised": self._raised, "warned": self._warned, "worked": worked}
+        text = dump_json(document | {"stopping": [*self._stopping]})
         if text != self._stored:
             try:
                 await self._service.store.save_note(_NOTE, text)
@@ -260,8 +267,10 @@ class Spending:
                 await self._report(session, {})
             elif hold is not None and (asked is None or asked.facts.get("mark") != hold.mark):
                 if hold.account.limit.action is BudgetAction.STOP:
-                    await self._interrupt(session, f"by budget '{hold.account.limit.name}'")
+                    self._stopping[session.id] = ""
+                    await self._store()  # before the report: that says that it was seen to
                 await self._report(session, _facts(hold, prices.currency))
+        self._stop_turns(over)
         for account in accounts:
             self._warn(account, prices.currency)
 
@@ -285,19 +294,40 @@ class Spending:
         item_id = digest(account.key, [account.allowed])[:10]
         self._service.warnings.append(Item(item_id, session.id, Reason.BUDGET, now, message))
 
-    async def _interrupt(self, session: Session, how: str) -> None:
-        if session.name is None or self._service.agent_state(session) not in WORKING:
-            return
+    # ── turns that are stopped ──
+
+    def _stop_turns(self, over: Mapping[str, BudgetHold]) -> None:
+        """Ask keepers again, until each has agreed or the turn is over.
+
+        A keeper may be busy, or refuse: no key may close a question that is open in a turn without a message.
+        """
+        stopped = {one: hold for one, hold in over.items() if hold.account.limit.action is BudgetAction.STOP}
+        live = {one.id: one for one in self._live() if self._service.agent_state(one) not in _NO_TURN}
+        for session_id in [*self._stopping]:
+            session, hold = live.get(session_id), stopped.get(session_id)
+            if session is None or session.name is None or hold is None:
+                del self._stopping[session_id]
+            elif session_id not in self._asked:
+                self._asked.add(session_id)
+                how = f"by budget '{hold.account.limit.name}'"
+                self._tasks.start(self._interrupt(session_id, session.name, how))
+
+    async def _interrupt(self, session_id: str, name: str, how: str) -> None:
         try:
             client = await AsyncKeeperClient.connect(
-                session.name, sessions_folder(), lambda _event: None, lambda: None, timeout=_KEEPER_TIMEOUT
+                name, sessions_folder(), lambda _event: None, lambda: None, timeout=_KEEPER_TIMEOUT
             )
             try:
                 await client.request("interrupt", within=_KEEPER_TIMEOUT, turn=True, how=how)
             finally:
                 client.close()
+            self._stopping.pop(session_id, None)
         except (OSError, RemudaError) as error:
-            log.warning("cannot interrupt the turn of session %s: %s", session.id, error)
+            if session_id in self._stopping and self._stopping[session_id] != str(error):
+                self._stopping[session_id] = str(error)
+                log.warning("cannot interrupt the turn of session %s yet: %s", session_id, error)
+        finally:
+            self._asked.discard(session_id)
 
     # ── what humans do ──
 
