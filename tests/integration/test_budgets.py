@@ -6,8 +6,10 @@ import json
 import os
 import queue
 import signal
+import sqlite3
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -179,6 +181,22 @@ def test_session_that_is_resumed_counts_the_conversations_before_that_too(bench:
     assert post.send("/clear", command=True).stage == "acked"
     assert post.send("three").stage == "acked"
     until_equal(lambda: bench.row()["used"], float(3 * OUTPUT), "the sum with what was before")
+
+
+def test_conversation_that_ended_long_ago_still_counts(bench: Bench) -> None:
+    bench.limit("output_tokens = 1000")
+    post = bench.keep("work")
+    assert post.send("one").stage == "acked"
+    assert post.send("/clear", command=True).stage == "acked"
+    assert post.send("two").stage == "acked"
+    until_equal(lambda: bench.row()["used"], float(2 * OUTPUT), "the sum")
+    bench.boss.end()
+    with closing(sqlite3.connect(bench.boss.folder.path / "boss.db")) as database, database:
+        changed = database.execute("UPDATE session SET ended = 1 WHERE ended IS NOT NULL").rowcount
+    assert changed == 1
+    bench.boss.start()
+    assert post.send("three").stage == "acked"
+    until_equal(lambda: bench.row()["used"], float(3 * OUTPUT), "the sum with what was long ago")
 
 
 def test_denied_budget_stays_paused_and_asks_no_second_time(bench: Bench) -> None:

@@ -150,4 +150,4 @@ def test_conversations_of_a_name_are_found_on_disk_without_those_of_an_earlier_s
             await service.take(event("seen", at, session=session, name=name))
 
     with_service(tmp_path, write)
-    assert figures.Figures(tmp_path / "boss.db").conversations("a", 4.0) == {"one", "two"}
+    assert figures.Figures(tmp_path / "boss.db").conversations("a", 4.0) == {"one": 5, "two": 7}

@@ -111,6 +111,11 @@ class Spending:
         """Since when sessions at work are counted, by our own clock."""
         self._is_idle = False
         """Whether all limits are gone, and every session that earlier ones held is released."""
+        self._named: dict[str, dict[str, float]] = {}
+        """All conversations of live sessions by name, and when each was first seen.
+
+        The service forgets one an hour after its end.
+        """
         self._stopping: dict[str, str] = {}
         """Sessions whose running turn is still to be interrupted, with what went wrong at the last try."""
         self._asked: set[str] = set()
@@ -235,11 +240,15 @@ class Spending:
         return find_accounts(self._limits, live, usage, self._raised, prices, now), prices
 
     def _find_live(self) -> list[LiveSession]:
-        named: dict[str, list[Session]] = {}
+        live = self._live()
+        names = {one.name for one in live if one.name is not None}
+        figures = self._service.store.figures
+        named = {name: dict(self._named.get(name) or figures.conversations(name, 0.0)) for name in names}
         for one in self._service.sessions():
-            if one.name is not None:
-                named.setdefault(one.name, []).append(one)
-        return [_as_live(one, named.get(one.name or "", [])) for one in self._live()]
+            if one.name in names:
+                named[one.name][one.id] = one.first_seen
+        self._named = named
+        return [_as_live(one, named.get(one.name or "", {})) for one in live]
 
     def _read_usage(self, now: float) -> tuple[list[Any], list[Any], Prices]:
         figures = self._service.store.figures
@@ -368,10 +377,10 @@ def _holds(account: LimitAccount) -> bool:
     return account.is_over and account.limit.action is not BudgetAction.WARN
 
 
-def _earlier(session: Session, named: list[Session]) -> tuple[str, ...]:
+def _earlier(session: Session, named: Mapping[str, float]) -> tuple[str, ...]:
     """Return the earlier conversations of a kept session, also before it was resumed.
 
-    `named`: all of that name.
+    `named`: all of that name, with the time when each was first seen.
     """
     if len(named) < 2 or session.name is None:
         return ()
@@ -379,11 +388,11 @@ def _earlier(session: Session, named: list[Session]) -> tuple[str, ...]:
     if record is None:
         return ()
     since = finite(record.first_started_at or record.started_at) - _CLOCKS_DIFFER
-    found = (one for one in named if one.id != session.id and not one.id.startswith("kept:"))
-    return tuple(one.id for one in sorted(found, key=lambda one: one.first_seen) if one.first_seen >= since)
+    others = (one for one in sorted(named, key=lambda one: named[one]) if one != session.id)
+    return tuple(one for one in others if not one.startswith("kept:") and named[one] >= since)
 
 
-def _as_live(session: Session, named: list[Session]) -> LiveSession:
+def _as_live(session: Session, named: Mapping[str, float]) -> LiveSession:
     folder = session.repo or session.cwd
     sources = find_sources(session.agent)
     reports = sources is not None and sources.conversations is not None

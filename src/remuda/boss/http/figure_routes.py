@@ -155,7 +155,7 @@ def _conversations(boss: BossParts, name: str) -> set[str]:
     # Another session had that name before. This one may be seen a moment before its keeper notes its start.
     since = finite(record.first_started_at or record.started_at) - _CLOCKS_DIFFER
     current = record.conversation.get("session_id")
-    known = boss.service.store.figures.conversations(name, since)
+    known = set(boss.service.store.figures.conversations(name, since))
     return known | ({current} if isinstance(current, str) else set())
 
 

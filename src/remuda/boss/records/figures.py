@@ -219,18 +219,18 @@ class Figures:
         first = self._read("SELECT min(quarter) FROM state_time")[0][0]
         return None if first is None else float(first * QUARTER)
 
-    def conversations(self, name: str, first_seen: float) -> set[str]:
-        """Return the ids of all sessions with that name which were first seen then or later.
+    def conversations(self, name: str, first_seen: float) -> dict[str, float]:
+        """Return the ids of all sessions with that name which were first seen then or later, and when.
 
         The boss remembers those that ended an hour ago or more on the disk only.
         """
         found = self._read(
-            "SELECT id FROM session WHERE json_valid(document) AND json_extract(document, '$.name') = ?"
-            " AND json_extract(document, '$.first_seen') >= ?",
+            "SELECT id, json_extract(document, '$.first_seen') AS seen FROM session WHERE json_valid(document)"
+            " AND json_extract(document, '$.name') = ? AND seen >= ?",
             name,
             first_seen,
         )
-        return {session_id for (session_id,) in found}
+        return dict(found)
 
     def usage(self, since: float, until: float, session_id: str | None = None) -> Iterator[UsageSum]:
         """Yield the rows of usage whose hour is in the range."""
