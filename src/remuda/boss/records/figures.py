@@ -225,8 +225,8 @@ class Figures:
         The boss remembers those that ended an hour ago or more on the disk only.
         """
         found = self._read(
-            "SELECT id, json_extract(document, '$.first_seen') AS seen FROM session WHERE json_valid(document)"
-            " AND json_extract(document, '$.name') = ? AND seen >= ?",
+            "SELECT id, json_extract(document, '$.first_seen') AS seen FROM session"
+            " WHERE json_valid(document) AND json_extract(document, '$.name') = ? AND seen >= ?",
             name,
             first_seen,
         )
