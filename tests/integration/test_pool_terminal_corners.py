@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -24,6 +25,7 @@ from remuda.errors import (
     SessionDirty,
     SpawnFailed,
     SpawnTimeout,
+    WaitTimeout,
 )
 from remuda.inbox.journal import Inbox
 from remuda.keeper.claim import read_holder
@@ -173,6 +175,26 @@ def test_draft_that_somebody_left_makes_it_dirty(bench: TerminalBench) -> None:
             look.press(b"a thought of mine")
             await turn
             assert "typed" in await dirty(session)
+
+    play(scene, bench)
+
+
+def test_conversation_that_is_not_cleared_in_time_says_what_it_waits_for(bench: TerminalBench) -> None:
+    async def scene(bench: TerminalBench) -> None:
+        async with ready(bench) as (session, look):
+            assert (await answer_of(session, "hello")).text
+            await session.usage(PATIENCE)  # at its end
+            registry = bench.sessions / ".claude/sessions" / f"{session.agent_pid}.json"
+            busy = {
+                **json.loads(registry.read_text()),
+                "status": "busy",
+                "statusUpdatedAt": time.time() * 1000,
+            }
+            look.events.clear()
+            registry.write_text(json.dumps(busy))
+            await look.state("thinking")
+            with pytest.raises(WaitTimeout, match=r"cleared within 0\.3 s: the session is thinking"):
+                await session.renew(0.3)
 
     play(scene, bench)
 

@@ -67,7 +67,12 @@ class Mixed:
         def look() -> list[str]:
             return [one["id"] for one in self.json("approvals")["approvals"] if one["state"] == "open"]
 
-        return until(look, "the permission request")[0]
+        try:
+            return until(look, "the permission request")[0]
+        except AssertionError as error:
+            error.add_note(self("status", "work", "--explain", "--json"))
+            error.add_note(self("approvals", "--all", "--json"))
+            raise
 
     def ran(self, approval: str) -> bool:
         """Whether the tool of that request ran, once there is proof."""

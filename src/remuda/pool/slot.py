@@ -261,11 +261,11 @@ class Slot(Member):
         began, self.state = loop.time(), WorkerState.CLEARING
         try:
             await _bounded(self.worker.renew(timeout), timeout)
-        except SessionDirty as error:
+        except (SessionDirty, WaitTimeout) as error:
             return Eviction("dirty", _short(error.message))
         except SessionCrashed as error:
             return Eviction("crashed", _short(error.detail or error.message))
-        except (WaitTimeout, TimeoutError):
+        except TimeoutError:
             return Eviction("dirty", "the conversation was not cleared in time")
         except Exception as error:  # noqa: BLE001  # then it was not cleared
             LOG.exception("cannot clear the conversation of worker %s", self.id)

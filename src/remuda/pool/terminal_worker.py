@@ -211,10 +211,18 @@ class TerminalWorker:
                 await self._clear()
                 await self._check_clean()
         except TimeoutError:
-            raise WaitTimeout(f"the conversation was not cleared within {timeout:g} s") from None
+            why = await self._why_not_ready()
+            raise WaitTimeout(f"the conversation was not cleared within {timeout:g} s{why}") from None
         if self._prompted:
             raise SessionDirty(_STRAYED)
         self._turn, self._fresh = None, True
+
+    async def _why_not_ready(self) -> str:
+        try:
+            why = (await self._keeper.request("ready", within=_SCREEN_TIMEOUT))["why"]
+        except RemudaError:  # it does not answer
+            return ""
+        return f": {why}" if why else ""
 
     async def _end_turn(self) -> None:
         """Wait until an answered turn is recorded. One that was left must have been stopped."""

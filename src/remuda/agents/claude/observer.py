@@ -53,6 +53,31 @@ _WAITING_FOR = {
 }
 
 
+class _FileDates:
+    """Turns the dates in a file into times on the clock of the votes.
+
+    Dates have milliseconds, and two clocks are read, one after the other, to convert one. So a status could
+    come out older than the one before it, of the same millisecond. `idle` after `busy` was dropped then, and
+    the session was never ready again: after 6 of 53 denials that ended a turn (scripted agent). What is read
+    later and is not dated earlier is never older here.
+    """
+
+    def __init__(self) -> None:
+        self._epoch_ms = self._at = float("-inf")
+
+    def date(self, epoch_ms: object, at: float, wall: float) -> float:
+        """Return when it happened; now without a date, or with one in the future."""
+        if isinstance(epoch_ms, bool) or not isinstance(epoch_ms, (int, float)):
+            return at
+        epoch_ms = finite(epoch_ms, wall * 1000)
+        at -= max(0.0, wall - epoch_ms / 1000)
+        if epoch_ms >= self._epoch_ms:
+            at = max(at, self._at)
+        if at >= self._at:
+            self._epoch_ms, self._at = epoch_ms, at
+        return at
+
+
 class ClaudeObserver:
     def __init__(
         self,
@@ -71,6 +96,7 @@ class ClaudeObserver:
         self.permission_mode: str | None = None
         self._pid = pid
         self._env = env
+        self._registry_dates, self._record_dates = _FileDates(), _FileDates()
         self._registry_waiting = False
         self._registry_rests_at = 0.0  # since when; 0 while it shows another state
         self._prompted_at = 0.0
@@ -200,7 +226,7 @@ class ClaudeObserver:
         if not self._hooked and session_id and session_id != self.conversation.get("session_id"):
             self.conversation = {"session_id": session_id}
         # Use its own date: it is written later, and the next turn may have started.
-        heard_at, at = at, _dated(event.changed_ms, at, wall)
+        heard_at, at = at, self._registry_dates.date(event.changed_ms, at, wall)
         self._registry_rests_at = at if status in ("idle", "shell") else 0.0
         if status == "waiting":
             reason = event.waiting_for
@@ -228,7 +254,7 @@ class ClaudeObserver:
         """Return votes for what no hook reports: an interrupt, and an API error if hooks are off."""
         if report.subagent:
             return []
-        at = _dated(None if report.at is None else report.at * 1000, at, wall)
+        at = self._record_dates.date(None if report.at is None else report.at * 1000, at, wall)
         votes: list[Vote] = []
         for event in report.events:
             match event:
@@ -289,13 +315,6 @@ class ClaudeObserver:
 
 def _hook(state: State, at: float, detail: str, alike: frozenset[State] = frozenset()) -> Vote:
     return Vote(Source.HOOK, state, at, detail, alike)
-
-
-def _dated(epoch_ms: object, at: float, wall: float) -> float:
-    """Return when it happened on the clock of the votes; now without a date, or with one in the future."""
-    if isinstance(epoch_ms, bool) or not isinstance(epoch_ms, (int, float)):
-        return at
-    return at - max(0.0, wall - finite(epoch_ms, wall * 1000) / 1000)
 
 
 def _is_braille(character: str) -> bool:

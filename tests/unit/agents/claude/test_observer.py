@@ -291,6 +291,19 @@ def test_interrupt_that_is_written_after_rest_was_seen_refines_it(at_work: Watch
     assert at_work.state() is State.INTERRUPTED
 
 
+def test_interrupt_in_the_millisecond_of_the_result_before_it_counts(at_work: Watched) -> None:
+    at_work.hook("PreToolUse", tool_name="Bash", tool_input={}, tool_use_id="t1")
+    content = [{"type": "tool_result", "tool_use_id": "t1", "is_error": True}]
+    stamp = datetime.fromtimestamp(WALL + at_work.now + 1, UTC).isoformat()
+    now = at_work.now + 1.001
+    rejected = {**interrupted(), "message": {"role": "user", "content": content}}
+    for record, late in ((rejected, 0.0), (interrupted(), 0.000_001)):  # the clocks are not read at once
+        report = at_work.observer.read_record({**record, "timestamp": stamp})
+        for vote in at_work.observer.take(report, now, WALL + now + late):
+            at_work.evidence.record(vote)
+    assert at_work.state() is State.INTERRUPTED
+
+
 def test_interrupt_of_a_subagent_is_not_ours(at_work: Watched) -> None:
     assert at_work.transcript({**interrupted(), "isSidechain": True}) == []
 
@@ -356,6 +369,37 @@ def test_registry_that_reports_the_turn_before_changes_nothing(at_work: Watched)
 def test_registry_dated_in_the_future_counts_as_now(at_work: Watched) -> None:
     (vote,) = at_work.registry("idle", ago=-100.0)
     assert vote.at == at_work.now
+
+
+@pytest.mark.parametrize("late", [0.000_001, 0.02], ids=["microsecond", "busy-machine"])
+def test_registry_at_rest_in_the_millisecond_in_which_it_was_busy_is_at_rest(
+    at_work: Watched, late: float
+) -> None:
+    at_work.registry("busy")
+    now = at_work.now + 0.0005
+    document = {"status": "idle", "statusUpdatedAt": (WALL + at_work.now) * 1000}
+    report = at_work.observer.read_registry(document)
+    for vote in at_work.observer.take(report, now, WALL + now + late):  # the clocks are not read at once
+        at_work.evidence.record(vote)
+    assert at_work.state() is State.IDLE
+    assert not at_work.evidence.dissent()
+
+
+def test_registry_with_an_older_date_than_before_is_ignored(at_work: Watched) -> None:
+    at_work.registry("idle")
+    at_work.registry("busy", ago=1.5)
+    assert at_work.state() is State.IDLE
+    assert not at_work.evidence.dissent()
+
+
+def test_registry_after_the_clock_was_set_back_counts(at_work: Watched) -> None:
+    at_work.registry("busy")
+    now = at_work.now + 1
+    report = at_work.observer.read_registry({"status": "idle", "statusUpdatedAt": (WALL - 3600) * 1000})
+    for vote in at_work.observer.take(report, now, WALL - 3600 + 0.001):
+        at_work.evidence.record(vote)
+    assert at_work.state() is State.IDLE
+    assert not at_work.evidence.dissent()
 
 
 @pytest.mark.parametrize("document", [{}, {"status": "odd"}, {"status": None, "statusUpdatedAt": "x"}])
