@@ -230,11 +230,25 @@ def surroundings(process: int | str = "thread-self") -> tuple[object, ...]:
     paths = [*(f"{base}/{name}" for name in _FILES), *(f"{owner}/{name}" for name in _PROCESS_FILES)]
     return (
         [os.readlink(f"{base}/ns/{name}") for name in sorted(os.listdir(f"{base}/ns"))],
-        os.readlink(f"{base}/root"),
+        _root(base),
         [status.get(name) for name in _STATUS],
         [_read(path) for path in paths if os.path.exists(path)],
         [fields[number] for number in (_NICE, _REALTIME_PRIORITY, _SCHEDULING_POLICY)],
     )
+
+
+def _root(base: str) -> tuple[int, int, str]:
+    """Return which folder is the root. Its path does not tell: all see their own as /, also after chroot(2).
+
+    A bind mount of a root is the same folder, and other things may be mounted in it.
+    """
+    fd = os.open(f"{base}/root", os.O_PATH | os.O_CLOEXEC)
+    try:
+        status = os.fstat(fd)
+        lines = _read(f"/proc/thread-self/fdinfo/{fd}").splitlines()
+        return status.st_dev, status.st_ino, next(one for one in lines if one.startswith("mnt_id:"))
+    finally:
+        os.close(fd)
 
 
 def _fields(process: int | str) -> list[str]:
