@@ -287,6 +287,24 @@ def test_a_caller_of_another_user_is_not_served(server: Process) -> None:
     assert [int(one) > 0 for one in done] == [True, False]
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a namespace")
+@pytest.mark.parametrize(
+    "by",
+    [
+        ["setpriv", "--no-new-privs"],
+        ["setpriv", "--bounding-set=-sys_module"],
+        ["unshare", "--pid", "--fork"],
+    ],
+)
+def test_a_caller_in_a_sandbox_is_not_served_though_it_compares_nothing(
+    server: Process, by: list[str]
+) -> None:
+    """In a sandbox or container that has the socket, any program could start another one outside."""
+    words = [*by, sys.executable, "-c", CONNECT, str(ForkServer().path)]
+    assert subprocess.run(words, capture_output=True, check=True).stdout == b"0\n"
+    assert is_ready()
+
+
 def test_no_session_gets_the_io_priority_of_the_first(runtime: Path, home: Path) -> None:
     first = "os.system('ionice -c 3 -p %d' % os.getpid())"
     with started_after(first, home) as keeper:
