@@ -242,7 +242,7 @@ def _status(base: str) -> dict[str, str]:
     return dict(line.split(":\t", 1) for line in _read(f"{base}/status").splitlines() if ":\t" in line)
 
 
-def _root(base: str) -> tuple[int, int, str]:
+def _root(base: str) -> tuple[int, int, list[str]]:
     """Return which folder is the root. Its path does not tell: all see their own as /, also after chroot(2).
 
     A bind mount of a root is the same folder, and other things may be mounted in it.
@@ -251,7 +251,7 @@ def _root(base: str) -> tuple[int, int, str]:
     try:
         status = os.fstat(fd)
         lines = _read(f"/proc/thread-self/fdinfo/{fd}").splitlines()
-        return status.st_dev, status.st_ino, next(one for one in lines if one.startswith("mnt_id:"))
+        return status.st_dev, status.st_ino, [one for one in lines if one.startswith("mnt_id:")]
     finally:
         os.close(fd)
 
