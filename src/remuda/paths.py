@@ -147,6 +147,10 @@ def private_folder(path: Path) -> Path:
     try:
         _make(path)
         status = path.stat()
+        if status.st_mode & stat.S_ISVTX and status.st_mode & 0o022:  # such as /tmp, which root owns
+            raise FolderUnusable(
+                f"folder {path} is shared with other users", hint="choose a folder that is only yours"
+            )
         if path.is_relative_to(home()) and status.st_uid == os.getuid() and status.st_mode & 0o077:
             path.chmod(0o700)
             status = path.stat()

@@ -172,6 +172,32 @@ def test_a_caller_in_another_namespace_does_not_use_it(server: Process, home: Pa
     subprocess.run([*COMMAND, "kill", "own"], check=True, capture_output=True)
 
 
+IN_OTHER_ROOT = """
+mount --rbind / "$0" && mount -t tmpfs none "$0/mnt" && touch "$0/mnt/only-here" || exit 99
+chroot "$0" "$@" start own -d -- cat && ls "/proc/$(head -n1 "$SESSIONS/own.pid")/root/mnt"
+chroot "$0" "$@" kill own >&2
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can change its root folder")
+def test_a_caller_with_another_root_folder_does_not_use_it(runtime: Path, home: Path) -> None:
+    """Its socket may be in both roots. The program would run with the files of the first one's."""
+    first = (
+        f'"$@" start first -d -- cat; while [ ! -S "$(echo {runtime}/remuda/*.sock)" ]; do sleep 0.1; done'
+    )
+    end = '"$@" kill first >&2'
+    root = home / "root"
+    root.mkdir()
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", f"{first}\n{IN_OTHER_ROOT}\n{end}", root, *COMMAND],
+        env={**os.environ, "SESSIONS": str(home / "sessions")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.splitlines()[-1] == "only-here", done
+
+
 CGROUPS = [Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified")]
 """Where cgroup v2 may be."""
 
@@ -259,6 +285,24 @@ def test_a_caller_of_another_user_is_not_served(server: Process) -> None:
     words = [sys.executable, "-c", CONNECT, str(ForkServer().path)]
     done = [subprocess.run([*by, *words], capture_output=True, check=True).stdout for by in ([], other)]
     assert [int(one) > 0 for one in done] == [True, False]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a namespace")
+@pytest.mark.parametrize(
+    "by",
+    [
+        ["setpriv", "--no-new-privs"],
+        ["setpriv", "--bounding-set=-sys_module"],
+        ["unshare", "--pid", "--fork"],
+    ],
+)
+def test_a_caller_in_a_sandbox_is_not_served_though_it_compares_nothing(
+    server: Process, by: list[str]
+) -> None:
+    """In a sandbox or container that has the socket, any program could start another one outside."""
+    words = [*by, sys.executable, "-c", CONNECT, str(ForkServer().path)]
+    assert subprocess.run(words, capture_output=True, check=True).stdout == b"0\n"
+    assert is_ready()
 
 
 def test_no_session_gets_the_io_priority_of_the_first(runtime: Path, home: Path) -> None:

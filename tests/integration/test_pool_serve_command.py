@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from remuda.pool.pool_connection import request
 from remuda.proctree import descendants
 from support.commands import COMMAND, Commands
 from support.heimdall_client import PATIENCE
-from support.keeper import Process, until
+from support.keeper import Process, end_processes, until
 from support.print_calls import Calls
 
 
@@ -256,6 +257,45 @@ def test_serve_detached_goes_on_and_is_stopped(remuda: Commands) -> None:
         remuda("pool", "stop")
     assert not path.exists()
     assert (remuda.home / "pool.log").stat().st_mode & 0o777 == 0o600
+
+
+def test_serve_detached_interrupted_while_its_agent_starts_leaves_nothing_running(
+    remuda: Commands, tmp_path: Path
+) -> None:
+    mark = tmp_path / "agent"
+    program = tmp_path / "claude"
+    program.write_text(f"#!/bin/sh\necho $$ > {mark}.new; mv {mark}.new {mark}; exec sleep 300\n")
+    program.chmod(0o700)
+    words = [
+        "pool",
+        "serve",
+        "--detach",
+        "--warm",
+        "1",
+        "--spawn-timeout",
+        "1000",
+        "--claude-binary",
+        str(program),
+    ]
+    usual = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    starting = subprocess.Popen(
+        [sys.executable, "-c", f"{usual}from remuda.__main__ import main; main()", *words],
+        env=remuda.env,
+        cwd=remuda.cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    until(mark.exists, "the agent")
+    server = Process(request(str(remuda.home / "pool.sock"), {"type": "status"})["status"]["pid"])
+    agent = Process(int(mark.read_text()))
+    starting.send_signal(signal.SIGINT)
+    assert starting.wait(PATIENCE) == 130
+    try:
+        assert server.ended()
+        assert agent.ended()
+    finally:
+        end_processes([server.pid])
+        starting.communicate()
 
 
 def test_serve_detached_announces_json(remuda: Commands) -> None:

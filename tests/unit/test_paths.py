@@ -98,6 +98,19 @@ def test_private_folder_loose_one_of_our_home_is_tightened(
     assert mode(private_folder(loose)) == 0o700
 
 
+def test_private_folder_that_all_users_share_is_refused_and_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As /tmp, with REMUDA_HOME=/tmp: root would take it from all others."""
+    monkeypatch.setenv("REMUDA_HOME", str(tmp_path / "shared"))
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    with pytest.raises(FolderUnusable, match="is shared with other users; choose"):
+        private_folder(shared)
+    assert mode(shared) == 0o1777
+
+
 def test_private_folder_a_file_in_its_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(FolderUnusable):

@@ -292,7 +292,12 @@ def _detached(timeout: float) -> dict[str, Any]:
     ) as server:
         assert server.stdout is not None
         assert server.stderr is not None
-        if not is_readable(server.stdout.fileno(), timeout):
+        try:
+            is_ready = is_readable(server.stdout.fileno(), timeout)
+        except KeyboardInterrupt:
+            server.terminate()  # the terminal's signal does not reach it
+            raise
+        if not is_ready:
             server.kill()
             raise SpawnTimeout(f"the pool was not ready within {timeout:g} s", hint=f"see {log_file}")
         announced = b""

@@ -64,6 +64,7 @@ _STATUS = (
     "Cpus_allowed",
     "Mems_allowed",
 )
+_RIGHTS = tuple(name for name in _STATUS if name.startswith(("Uid", "Gid", "Gr", "Cap", "NoNew", "Seccomp")))
 _FILES = ("cgroup", "limits", "oom_score_adj", "personality", "loginuid", "sessionid", "attr/current")
 _PROCESS_FILES = ("coredump_filter", "timerslack_ns")
 """Those that a thread does not have."""
@@ -224,17 +225,35 @@ def surroundings(process: int | str = "thread-self") -> tuple[object, ...]:
     Some belong to a thread.
     """
     base = f"/proc/{process}"
-    status = dict(line.split(":\t", 1) for line in _read(f"{base}/status").splitlines() if ":\t" in line)
+    status = _status(base)
     fields = _fields(process)
     owner = "/proc/self" if process == "thread-self" else base
     paths = [*(f"{base}/{name}" for name in _FILES), *(f"{owner}/{name}" for name in _PROCESS_FILES)]
     return (
         [os.readlink(f"{base}/ns/{name}") for name in sorted(os.listdir(f"{base}/ns"))],
-        os.readlink(f"{base}/root"),
+        _root(base),
         [status.get(name) for name in _STATUS],
         [_read(path) for path in paths if os.path.exists(path)],
         [fields[number] for number in (_NICE, _REALTIME_PRIORITY, _SCHEDULING_POLICY)],
     )
+
+
+def _status(base: str) -> dict[str, str]:
+    return dict(line.split(":\t", 1) for line in _read(f"{base}/status").splitlines() if ":\t" in line)
+
+
+def _root(base: str) -> tuple[int, int, list[str]]:
+    """Return which folder is the root. Its path does not tell: all see their own as /, also after chroot(2).
+
+    A bind mount of a root is the same folder, and other things may be mounted in it.
+    """
+    fd = os.open(f"{base}/root", os.O_PATH | os.O_CLOEXEC)
+    try:
+        status = os.fstat(fd)
+        lines = _read(f"/proc/thread-self/fdinfo/{fd}").splitlines()
+        return status.st_dev, status.st_ino, [one for one in lines if one.startswith("mnt_id:")]
+    finally:
+        os.close(fd)
 
 
 def _fields(process: int | str) -> list[str]:
@@ -250,6 +269,23 @@ def _read(path: str) -> str:
         if path.endswith("attr/current"):  # there is none without a security module
             return ""
         raise
+
+
+def _has_our_rights(pid: int) -> bool:
+    """Return whether a caller may do what we may, by what all may read of it.
+
+    A caller compares more, but in a sandbox or a container it may be a program that skips this, to get out.
+    """
+    try:
+        return _rights(pid) == _rights(os.getpid())
+    except OSError:  # it has ended, or is in a pid namespace that we do not see
+        return False
+
+
+def _rights(pid: int) -> tuple[object, ...]:
+    status = _status(f"/proc/{pid}")
+    depth = len(status.get("NSpid", "").split())  # pid namespaces below ours
+    return depth, [status.get(name) for name in _RIGHTS], _read(f"/proc/{pid}/cgroup")
 
 
 def _peer_pid(connection: socket.socket) -> int:
@@ -420,6 +456,8 @@ def _become_keeper(connection: socket.socket) -> int:
     from .spec import SessionSpec
 
     with connection:
+        if not _has_our_rights(_peer_pid(connection)):
+            return 0
         connection.sendall(greeting())
         header, descriptors, _, _ = socket.recv_fds(connection, _LENGTH.size, 2)
         if not header:  # the caller has chosen the slow way
