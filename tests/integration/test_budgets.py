@@ -210,6 +210,8 @@ def test_denied_budget_stays_paused_and_asks_no_second_time(bench: Bench) -> Non
     late = bench.keep("late", prompt="passed at the start", message_id="m-late")
     late.held("budget 'turns")
     assert bench.keep("else", bench.project.parent / "elsewhere").send("hello").stage == "acked"
+    # One below is another folder, with an account of its own.
+    assert bench.keep("below", bench.project / "below").send("hello").stage == "acked"
     bench.remuda("deny", "first")
     until(lambda: bench.item("first") is None, "the queue without it")
     bench.boss.end()

@@ -18,6 +18,10 @@ from remuda.turns.holds import Holds, save_holds
         ({"folder": "/srv"}, True),
         ({"folder": "/sr"}, False),
         ({"folder": "/"}, True),
+        ({"folder": "/srv", "except": ["/srv/shop"]}, False),  # that folder has its own account
+        ({"folder": "/srv", "except": ["/srv/sho"]}, True),
+        ({"folder": "/srv", "except": [7]}, True),
+        ({"folder": "/srv", "except": 7}, True),
         ({"folder": "/", "until": 99.0}, False),
         ({"folder": "/", "until": 101.0}, True),
         ({"folder": "/", "until": "soon"}, False),
