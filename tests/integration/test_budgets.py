@@ -309,6 +309,10 @@ def test_typo_in_the_file_names_the_line_and_the_word_and_keeps_the_last_limits(
     until(lambda: bench.boss.client.get("budget")["error"], "the error")
     work.put("two")
     work.held("budget 'turns per session'")
+    bench.boss.end()
+    bench.boss.start()  # the limits stay for the next boss too
+    assert bench.keep("other").send("one").stage == "acked"
+    bench.paused("other")
     assert "puase" in bench.remuda("budget").err
     assert json.loads(bench.remuda("budget", "--json").out)["limits"][0]["over"]
 
