@@ -367,6 +367,7 @@ LOSSES: dict[str, tuple[str, Lose]] = {
     "session": ("session 'other' runs there", _other_session),
     "unreadable": ("cannot be checked", lambda _, tree: (tree / ".git").write_text("garbage")),
     "away": ("git looks at another folder there", _look_away),
+    "gone": ("its folder is gone ('git worktree prune' in ", lambda _, tree: shutil.rmtree(tree)),
     "moved": ("git does not list it", lambda repo, tree: repo.git("worktree", "move", str(tree), f"{tree}2")),
 }
 

@@ -278,6 +278,8 @@ def find_losses(made: Worktree, own_name: str, folder: Path, disposable: str) ->
             return [f"git does not list it as a worktree of {made.repository}"]
         if entry.locked is not None:
             return [f"it is locked{': ' + entry.locked if entry.locked else ''} (git worktree unlock)"]
+        if not os.path.lexists(made.path):
+            return [f"its folder is gone ('git worktree prune' in {made.repository} forgets it)"]
         inside = Git(made.path, time.monotonic() + _QUICK)
         if not _same(inside.run("rev-parse", "--absolute-git-dir")[0].removesuffix("\n"), made.git_folder):
             return ["its .git belongs to another repository"]
