@@ -29,7 +29,8 @@ class Holds:
     def __init__(self, path: Path, name: str, folder: str) -> None:
         self.path = path
         self._name = name
-        self._folder = folder
+        # Most agents report the folder that a link leads to, and the boss writes what they report.
+        self._folders = {folder, os.path.realpath(folder)}
         self._seen: tuple[int, int] | None = None
         self._entries: list[dict[str, Any]] = []
 
@@ -51,7 +52,7 @@ class Holds:
         return entry.get("session") == session_id
 
     def _is_in(self, folder: str) -> bool:
-        return self._folder == folder or self._folder.startswith(folder.rstrip("/") + "/")
+        return any(one == folder or one.startswith(folder.rstrip("/") + "/") for one in self._folders)
 
     def _read(self) -> None:
         try:
