@@ -210,6 +210,8 @@ def test_denied_budget_stays_paused_and_asks_no_second_time(bench: Bench) -> Non
     late = bench.keep("late", prompt="passed at the start", message_id="m-late")
     late.held("budget 'turns")
     assert bench.keep("else", bench.project.parent / "elsewhere").send("hello").stage == "acked"
+    # One below is another folder, with an account of its own.
+    assert bench.keep("below", bench.project / "below").send("hello").stage == "acked"
     bench.remuda("deny", "first")
     until(lambda: bench.item("first") is None, "the queue without it")
     bench.boss.end()
@@ -307,6 +309,10 @@ def test_typo_in_the_file_names_the_line_and_the_word_and_keeps_the_last_limits(
     until(lambda: bench.boss.client.get("budget")["error"], "the error")
     work.put("two")
     work.held("budget 'turns per session'")
+    bench.boss.end()
+    bench.boss.start()  # the limits stay for the next boss too
+    assert bench.keep("other").send("one").stage == "acked"
+    bench.paused("other")
     assert "puase" in bench.remuda("budget").err
     assert json.loads(bench.remuda("budget", "--json").out)["limits"][0]["over"]
 

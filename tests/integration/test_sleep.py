@@ -235,6 +235,13 @@ def test_message_that_is_due_later_wakes_it_then(bench: Bench) -> None:
     assert stages(post.ended(later)) == CHAIN
 
 
+def test_message_that_expires_before_it_is_due_does_not_wake_it(bench: Bench) -> None:
+    post = asleep(bench.start())
+    expired = post.put("gone", delay=1.0, ttl=0.5)
+    assert post.ended(expired).stage == "expired"
+    assert phase(post) == "asleep"
+
+
 def test_message_that_a_budget_holds_does_not_wake_it_and_keeps_it_awake(bench: Bench) -> None:
     post = asleep(bench.start())
     save_holds(holds_file(), [{"folder": str(bench.project), "reason": "the budget is used up"}])

@@ -209,6 +209,11 @@ def test_branches_are_made_checked_out_and_refused(repo: Repo) -> None:
     assert "git made no worktree" in remuda.refused(
         "start", "d", "--detach", "--worktree=main/x", *WAIT, code=BAD
     )
+    repo.git("update-ref", "refs/remotes/origin/far", "HEAD")
+    for branch in ("old/one", "far"):  # without the '=' it would be a prompt
+        assert f"write --worktree={branch};" in remuda.refused(
+            "start", "d", "--detach", "--worktree", branch, "--agent", "demo", code=USAGE
+        )
     repo.git("branch", "d")
     assert "branch 'd' exists already" in remuda.refused(
         "start", "d", "--detach", "--worktree", *WAIT, code=USAGE
@@ -367,6 +372,7 @@ LOSSES: dict[str, tuple[str, Lose]] = {
     "session": ("session 'other' runs there", _other_session),
     "unreadable": ("cannot be checked", lambda _, tree: (tree / ".git").write_text("garbage")),
     "away": ("git looks at another folder there", _look_away),
+    "gone": ("its folder is gone ('git worktree prune' in ", lambda _, tree: shutil.rmtree(tree)),
     "moved": ("git does not list it", lambda repo, tree: repo.git("worktree", "move", str(tree), f"{tree}2")),
 }
 

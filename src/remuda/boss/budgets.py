@@ -261,7 +261,12 @@ def hold_entries(
     accounts: Iterable[LimitAccount], until_midnight: float, currency: str = ""
 ) -> list[dict[str, Any]]:
     """Return what keepers read. A limit for a folder or a day is also for sessions that start later."""
-    entries = []
+    entries: list[dict[str, Any]] = []
+    accounts = list(accounts)
+    counted: dict[str, set[str]] = {}
+    for account in accounts:
+        if account.folder is not None:
+            counted.setdefault(account.limit.name, set()).add(account.folder)
     for account in accounts:
         if not account.is_over or account.limit.action is BudgetAction.WARN:
             continue
@@ -275,8 +280,14 @@ def hold_entries(
             continue
         nobody = LiveSession("", None, None, "", reports=True)
         reason = BudgetHold(nobody, account).reason(currency)
-        folders = [account.folder] if account.folder is not None else list(account.limit.folders)
-        entries += [{"folder": one, "reason": reason, **same} for one in folders or ["/"]]
+        if account.folder is None:
+            entries += [{"folder": one, "reason": reason, **same} for one in account.limit.folders or ["/"]]
+            continue
+        # What is below counts for it too, unless it is a folder with an account of its own.
+        others = sorted(
+            one for one in counted[account.limit.name] - {account.folder} if _below(one, account.folder)
+        )
+        entries.append({"folder": account.folder, "except": others, "reason": reason, **same})
     return entries
 
 

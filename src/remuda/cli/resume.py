@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,7 @@ def _resume_all(folder: Path, config: Config, *, as_json: bool) -> int:
         else:
             echo(f"{one.outcome} {one.record.name}")
 
+    logging.getLogger("remuda.keeper.resume").setLevel(logging.ERROR)  # 'show' reports what failed
     found = Restarter(folder, config).round(show)
     failed = [one.error for one in found.done if one.error is not None]
     code = failed[0].exit_code if failed else 0
@@ -122,7 +124,10 @@ def _resume_all(folder: Path, config: Config, *, as_json: bool) -> int:
             f"'remuda resume {record.name}' tries it again"
         )
     if found.next_at is not None:
-        echo("some sessions ended soon after their last start; they are tried again after a pause")
+        echo(
+            "some sessions ended soon after their last start, or could not be started: 'remuda resume --all' "
+            "tries them again after a pause, and so does the boss if it runs"
+        )
     others = unwanted_ended(folder, set(living_names(folder)))
     if others:
         echo(

@@ -21,7 +21,7 @@ from remuda.keeper.elsewhere import own_host, split_host
 from remuda.keeper.record import SessionRecord
 from remuda.keeper.spec import DEFAULT_COLS, DEFAULT_ROWS, RESTART
 from remuda.keeper.start import start_session
-from remuda.keeper.worktree import start_in_worktree
+from remuda.keeper.worktree import is_branch, start_in_worktree
 from remuda.names import is_name
 from remuda.paths import SessionPaths, known_names
 from remuda.self_test.results import find_standing
@@ -65,11 +65,15 @@ _HELP = """Start an agent, or any command CMD, as session NAME on its own termin
     """
 
 
+_MARKED = "remuda.start: '--' is before the command"
+
+
 class _StartCommand(click.Command):
     """Takes '--worktree' without a value too. With blanks, a value could be mistaken for NAME."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
+        ctx.meta[_MARKED] = end < len(args)
         ours = ["--worktree=" if one == "--worktree" else one for one in args[:end]]
         return super().parse_args(ctx, [*ours, *args[end:]])
 
@@ -191,6 +195,13 @@ def command(
     if standing is not None and standing.level == "note":  # the keeper refuses one that failed
         echo(f"note: {standing.words}", err=True)
     branch = options["worktree"]
+    is_marked = click.get_current_context().meta[_MARKED]
+    if branch == "" and cmd and not is_marked and is_branch(Path(spec.cwd), cmd[0]):
+        # Else it would be the prompt of the agent, which would work on another branch.
+        raise InvalidOptions(
+            f"'{cmd[0]}' is a branch, but '--worktree {cmd[0]}' does not name it",
+            hint=f"write --worktree={cmd[0]}; '--' before it makes it a part of the command",
+        )
     with ProgressLine(after=0.5) as progress:
         progress.say("making a worktree" if branch is not None else f"starting '{name}'")
         if branch is None:

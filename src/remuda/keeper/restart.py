@@ -92,11 +92,13 @@ def is_left_alone(tries: Tries, rule: RestartRule) -> bool:
 
 
 def due_at(tries: Tries, rule: RestartRule, now: float) -> float:
-    """Return when to try again. A clock that was set back makes no pause longer."""
-    if not tries.count:
+    """Return when to try again. With a last try in the future the clock was set back: how long ago it was is
+    not known, and waiting for that time can take years.
+    """
+    if not tries.count or tries.at > now:
         return now
     pause = min(rule.pause * 2.0 ** min(tries.count - 1, 30), LONGEST_PAUSE)
-    return min(tries.at, now) + pause
+    return tries.at + pause
 
 
 def next_try(record: SessionRecord, tries: Tries, now: float) -> Tries:

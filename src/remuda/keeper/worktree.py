@@ -43,6 +43,8 @@ _UNFINISHED = {
 }
 _MOST_HEADS = 1000
 _SHOWN = 5
+_BRANCH = re.compile(r"[\w.+@=-][\w.+@=/-]*")
+"""Words without what has a meaning in a pattern of git."""
 _OBJECT = re.compile(r"[0-9a-f]{40,64}")
 
 
@@ -228,6 +230,20 @@ def _start_point(git: Git, branch: str, entries: list[_Entry], *, new: bool) -> 
     return commit, ["--no-track", "-b", branch]
 
 
+def is_branch(cwd: Path, word: str) -> bool:
+    """Return whether the repository at `cwd`, or one of its remotes, has a branch of that name."""
+    if not _BRANCH.fullmatch(word):
+        return False
+    try:
+        names = (f"refs/heads/{word}", f"refs/remotes/*/{word}")
+        git = Git(str(cwd), time.monotonic() + _QUICK)
+        found = git.run("for-each-ref", "--format=%(refname)", *names)[0].split()
+    except GitFailed:
+        return False
+    # A pattern also finds what is below: only 'old/one' has to exist for 'old' to be found.
+    return any(one.endswith(f"/{word}") for one in found)
+
+
 def _succeeds(git: Git, *words: str) -> bool:
     try:
         git.run(*words)
@@ -278,6 +294,8 @@ def find_losses(made: Worktree, own_name: str, folder: Path, disposable: str) ->
             return [f"git does not list it as a worktree of {made.repository}"]
         if entry.locked is not None:
             return [f"it is locked{': ' + entry.locked if entry.locked else ''} (git worktree unlock)"]
+        if not os.path.lexists(made.path):
+            return [f"its folder is gone ('git worktree prune' in {made.repository} forgets it)"]
         inside = Git(made.path, time.monotonic() + _QUICK)
         if not _same(inside.run("rev-parse", "--absolute-git-dir")[0].removesuffix("\n"), made.git_folder):
             return ["its .git belongs to another repository"]

@@ -377,9 +377,10 @@ class Driver:
                 return known
         self._looked_at = running
         changes = self._inbox_changes
-        if known is not None and known.expires is not None and known.expires <= now:
-            await self._do(self._consumer.expire)
         found = await self._do(self._consumer.ahead)
+        if found.expires is not None and found.expires <= time.time():  # it wakes no session
+            await self._do(self._consumer.expire)
+            found = await self._do(self._consumer.ahead)
         self._ahead = found if changes == self._inbox_changes else None
         return found
 

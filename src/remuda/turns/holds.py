@@ -29,7 +29,8 @@ class Holds:
     def __init__(self, path: Path, name: str, folder: str) -> None:
         self.path = path
         self._name = name
-        self._folder = folder
+        # Most agents report the folder that a link leads to, and the boss writes what they report.
+        self._folders = {folder, os.path.realpath(folder)}
         self._seen: tuple[int, int] | None = None
         self._entries: list[dict[str, Any]] = []
 
@@ -43,10 +44,15 @@ class Holds:
 
     def _is_meant(self, entry: Mapping[str, Any], session_id: str | None) -> bool:
         if isinstance(folder := entry.get("folder"), str):
-            return self._folder == folder or self._folder.startswith(folder.rstrip("/") + "/")
+            others = entry.get("except")
+            apart = [one for one in others if isinstance(one, str)] if isinstance(others, list) else []
+            return self._is_in(folder) and not any(self._is_in(one) for one in apart)
         if session_id is None or entry.get("session") == f"kept:{self._name}":
             return entry.get("name") == self._name
         return entry.get("session") == session_id
+
+    def _is_in(self, folder: str) -> bool:
+        return any(one == folder or one.startswith(folder.rstrip("/") + "/") for one in self._folders)
 
     def _read(self) -> None:
         try:

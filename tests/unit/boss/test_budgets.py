@@ -139,6 +139,14 @@ def test_session_without_a_folder_holds_no_other() -> None:
     assert [one.get("session") for one in hold_entries(found, NOW)] == ["id-a"]
 
 
+def test_folder_below_with_its_own_account_is_not_held_with_the_one_above() -> None:
+    limit = BudgetLimit("l", "output_tokens", 5.0, ("folder",))
+    usage = CountedUsage([row("id-a", folder="/a"), row("id-old", 1, folder="/a/old")])
+    found = accounts(limit, [live("a", "/a"), live("b", "/a/b"), live("c", "/ab")], usage)
+    (entry,) = hold_entries(found, NOW)
+    assert (entry["folder"], entry["except"]) == ("/a", ["/a/b", "/a/old"])
+
+
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [

@@ -27,6 +27,14 @@ def test_request_that_a_second_boss_finds_open_is_the_item_that_it_was() -> None
     assert index.queue() == [before]
 
 
+def test_request_from_another_folder_says_so_and_does_not_move_its_session() -> None:
+    index = SessionIndex()
+    index.take(first_event("s", {"name": "work", "agent": "claude", "cwd": "/a"}, FACTS, 10.0), 100.0)
+    changes = index.take(ask_event("s", {**ASK, "cwd": "/b"}, {**FACTS, "cwd": "/a"}), 100.0)
+    assert [one.detail["cwd"] for one in changes.approvals.values()] == ["/b"]
+    assert index.entries["s"].session.cwd == "/a"
+
+
 def test_request_says_what_its_agent_refuses_and_one_of_an_older_keeper_nothing() -> None:
     told = {"edit": "no\nedits", "message": 5, "unknown": "x", "always": ""}
     for refuses, known in (({"refuses": told}, {"edit": "no edits"}), ({"refuses": []}, {}), ({}, {})):

@@ -18,6 +18,10 @@ from remuda.turns.holds import Holds, save_holds
         ({"folder": "/srv"}, True),
         ({"folder": "/sr"}, False),
         ({"folder": "/"}, True),
+        ({"folder": "/srv", "except": ["/srv/shop"]}, False),  # that folder has its own account
+        ({"folder": "/srv", "except": ["/srv/sho"]}, True),
+        ({"folder": "/srv", "except": [7]}, True),
+        ({"folder": "/srv", "except": 7}, True),
         ({"folder": "/", "until": 99.0}, False),
         ({"folder": "/", "until": 101.0}, True),
         ({"folder": "/", "until": "soon"}, False),
@@ -45,3 +49,13 @@ def test_file_that_is_missing_damaged_or_changed_is_read_as_it_is_now(tmp_path: 
     assert one.reason("c9", 0.0) == "again"
     path.unlink()
     assert one.reason("c9", 0.0) == ""
+
+
+@pytest.mark.parametrize("folder", ["real", "link"])
+def test_session_that_was_started_at_a_link_is_held_by_both_names_of_its_folder(
+    tmp_path: Path, folder: str
+) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    save_holds(tmp_path / "holds.json", [{"folder": str(tmp_path / folder), "reason": "why"}])
+    assert Holds(tmp_path / "holds.json", "work", str(tmp_path / "link")).reason(None, 0.0) == "why"

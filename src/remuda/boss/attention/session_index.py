@@ -420,6 +420,8 @@ def make_item_id(session_id: str, reason: Reason, since: float) -> str:
 
 
 _TOLD = ("diff", "options", "message", "permission_mode", "cwd", "hearsay")
+_CALL_FOLDER = "call_cwd"
+"""Where the tool would run. A request without it says that with the folder of the session."""
 
 
 def _approval(session_id: str, ask: Ask) -> Approval:
@@ -434,7 +436,8 @@ def _approval(session_id: str, ask: Ask) -> Approval:
         asked_at=ask.asked_at,
         tool_use_id=ask.tool_use_id,
         suggestions=tuple(suggestions) if isinstance(suggestions, list) else (),
-        detail={name: facts[name] for name in _TOLD if name in facts},
+        detail={name: facts[name] for name in _TOLD if name in facts}
+        | ({"cwd": facts[_CALL_FOLDER]} if _CALL_FOLDER in facts else {}),
         refuses=cast("Mapping[str, str]", read_refusals(facts.get("refuses"))),
         expires_at=expires if isinstance(expires, float) else None,
     )

@@ -152,7 +152,7 @@ def ask_event(session_id: str, ask: Mapping[str, Any], facts: Facts, read: ReadF
     if ask.get("tool_use_id"):
         more["tool_use_id"] = ask["tool_use_id"]
     if isinstance(ask.get("cwd"), str):
-        more["cwd"] = ask["cwd"]
+        more["call_cwd"] = ask["cwd"]  # an agent that changes its folder does not move its session
     if ask.get("refuses"):
         more["refuses"] = ask["refuses"]
     event_id = f"ask:{ask.get('id')}"

@@ -51,6 +51,8 @@ from .watches import report
 log = logging.getLogger("remuda.boss.evidence.spending")
 
 _NOTE = "budget"
+_FILE_NOTE = "budget.toml"
+"""The last text of the file without a mistake: its limits stay also for the next boss."""
 _INTERVAL = 5.0
 _SETTLE = 0.2
 _LEAST = 1.0
@@ -71,11 +73,16 @@ def budget_file(folder: BossFolder, environ: Mapping[str, str]) -> Path:
 
 def load_budget(path: Path) -> tuple[BudgetLimit, ...]:
     """Return the limits; none without a file. Raises `InvalidOptions` that names the file and the line."""
+    return _load_budget(path)[0]
+
+
+def _load_budget(path: Path) -> tuple[tuple[BudgetLimit, ...], str]:
+    """Return the limits, and the text of the file."""
     try:
         text = read_own(path).decode()
-        return read_budget(text, os.path.expanduser("~"), os.path.realpath)
+        return _parse_budget(text), text
     except FileNotFoundError:
-        return ()
+        return (), ""
     except OSError as error:
         raise InvalidOptions(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError:
@@ -84,6 +91,10 @@ def load_budget(path: Path) -> tuple[BudgetLimit, ...]:
         if str(path) in error.message:
             raise
         raise InvalidOptions(f"{path}: {error.message}", hint=error.hint) from None
+
+
+def _parse_budget(text: str) -> tuple[BudgetLimit, ...]:
+    return read_budget(text, os.path.expanduser("~"), os.path.realpath)
 
 
 class Spending:
@@ -103,6 +114,8 @@ class Spending:
         self._file = holds_file()
         self._limits: tuple[BudgetLimit, ...] = ()
         self._error = ""
+        self._text = ""
+        self._stored_text = ""
         self._raised: dict[str, float] = {}
         self._warned: dict[str, float] = {}
         self._worked: dict[tuple[str, str], float] = {}
@@ -150,6 +163,11 @@ class Spending:
             self._stopping = {str(session_id): "" for session_id in stored.get("stopping", [])}
         except (ValueError, TypeError, AttributeError) as error:
             log.warning("cannot read what was raised before: %s", error)
+        self._text = self._stored_text = self._service.store.note(_FILE_NOTE) or ""
+        try:
+            self._limits = _parse_budget(self._text)
+        except InvalidOptions as error:  # another version wrote it
+            log.warning("cannot read the last good limits: %s", error)
 
     async def _store(self) -> None:
         oldest = _day(self._service.clock() - _KEPT_DAYS * 86400.0)
@@ -163,6 +181,12 @@ class Spending:
                 self._stored = text
             except RemudaError as error:
                 log.warning("cannot store what is used of budgets: %s", error)
+        if self._text != self._stored_text:
+            try:
+                await self._service.store.save_note(_FILE_NOTE, self._text)
+                self._stored_text = self._text
+            except RemudaError as error:
+                log.warning("cannot store the limits: %s", error)
 
     # ── rounds ──
 
@@ -208,7 +232,7 @@ class Spending:
 
     def _read_limits(self) -> None:
         try:
-            self._limits, error = load_budget(budget_file(self._folder, os.environ)), ""
+            (self._limits, self._text), error = _load_budget(budget_file(self._folder, os.environ)), ""
         except RemudaError as found:
             error = str(found)
         if error and error != self._error:
