@@ -58,6 +58,13 @@ def test_queue_stop_and_permission_of_a_session_without_a_keeper(
     assert not hooks.exists()
 
 
+def entries_with_call(boss: RunningBoss) -> list[dict[str, Any]]:
+    """Return the conversation of the session when it has the call of the question; empty before."""
+    entries: list[dict[str, Any]] = boss.client.get("sessions", "p", "conversation")["entries"]
+    calls = [one["tool"] for one in entries if one["kind"] == "tool_call"]
+    return entries if calls == ["ask_user"] else []
+
+
 @pytest.mark.shows("a question is answered from elsewhere", refused=True)
 def test_question_of_a_kept_session_is_left_to_its_terminal_and_its_conversation_shown(
     copilot: RealCopilot, home: Path, start: Start
@@ -79,11 +86,11 @@ def test_question_of_a_kept_session_is_left_to_its_terminal_and_its_conversation
         assert "answer it in its terminal: Which color?" in remuda("queue").out
         refused = remuda.refused("approve", "p", "--yes", "--answer", "color=Red", code=8)
         assert "only be decided in the agent's terminal" in refused
-        entries = boss.client.get("sessions", "p", "conversation")["entries"]
+        # The file with it is written after the hook that asked.
+        entries = until(lambda: entries_with_call(boss), "its call in the conversation")
         said = [(one["kind"], one["text"]) for one in entries if one["kind"] in ("prompt", "answer")]
         assert said[0] == ("prompt", "hello history")
         assert "hello history" in said[1][1]
-        assert [one["tool"] for one in entries if one["kind"] == "tool_call"] == ["ask_user"]
         shown = remuda("show", "p", "--history").out
         assert "hello history" in shown
         used = until(lambda: boss.client.get("usage", by="session")["total"]["tokens"]["output"], "its usage")

@@ -124,7 +124,8 @@ def test_permission_from_elsewhere_cancel_and_draft(
     post.client.request("answer", id=asked["id"], behavior="allow")
     assert step(post.ended(sent), "ended")["end"] == "answered"
     post.watcher.until("idle", source="hook")
-    assert post.watcher.lasting_states() == TOOL_TURN
+    # That a tool begins is in a file, which may be read after the hook that asks for permission.
+    assert post.watcher.lasting_states() in (TOOL_TURN, [*TOOL_TURN[:2], *TOOL_TURN[3:]])
 
     # What its user has allowed by a flag waits for no one: copilot asks hooks about that too.
     assert stages(post.send(shell("echo by a rule"))) == CHAIN
