@@ -184,11 +184,16 @@ def test_a_session_there_is_put_to_sleep_and_woken_by_a_message(pair: Pair, work
 
 
 CLIENT = """
-import asyncio, sys, remuda
+import asyncio, pathlib, sys, remuda
+there, gate = sys.argv[1:]
 async def main():
     async with remuda.Client(fleet=True, agent="demo") as client:
-        print((await client.run("from python", cwd=sys.argv[1])).text)
-        kinds = [event.type async for event in client.stream("streamed", cwd=sys.argv[1])]
+        print((await client.run("from python", cwd=there)).text)
+        held, kinds = {"permission_mode": "bypassPermissions", "timeout": 40}, []
+        async for event in client.stream(f"RUNBASH cat '{gate}'", cwd=there, **held):
+            kinds.append(event.type)
+            if kinds == ["token"]:
+                pathlib.Path(gate).write_text("opened")  # the turn cannot end before
         print(kinds[0], kinds[-1])
 asyncio.run(main())
 """
@@ -211,15 +216,15 @@ def test_a_prompt_runs_on_any_host_that_offers_its_pool(pair: Pair) -> None:
     assert desk.remuda(*words, "again", "--stream").out == "REPLY#1 to: again\n"
     refusal = desk.remuda("run", "--fleet", "--demo", "--cwd", "/no/such", "x", code=2).err
     assert "build7: cwd must be a folder" in refusal
+    os.mkfifo(gate := build.remuda.cwd / "gate")
     done = subprocess.run(
-        [sys.executable, "-c", CLIENT, there],
+        [sys.executable, "-c", CLIENT, there, str(gate)],
         env=desk.remuda.env,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.stdout == "REPLY#1 to: from python\ntoken done\n", done.stderr
-    os.mkfifo(gate := build.remuda.cwd / "gate")
     held = ("--permission-mode", "bypassPermissions", "--stream", "--timeout", "40", f"RUNBASH cat '{gate}'")
     with subprocess.Popen([*COMMAND, *words, *held], env=desk.remuda.env, stdout=subprocess.PIPE) as running:
         assert running.stdout is not None

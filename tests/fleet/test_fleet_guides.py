@@ -98,13 +98,16 @@ def test_a_server_and_two_laptops(home: Path) -> None:
     there = {"tls://build7:4222": f"tls://127.0.0.1:{port}", "/srv/api": str(home / "build7" / "api")}
     guide = Guide(home, "use-several-machines.md", ("build7", "desk", "travel"), there)
     (home / "build7" / "api").mkdir()
-    ran = []
+    ran, joins = [], []
     try:
         for machine, command in guide.commands():
             ran.append(command)
-            if command == "remuda fleet serve":
-                listen = ("--name", "build7", "--listen", f"127.0.0.1:{port}")
-                until_line(guide.begin(machine, *command.split(), *listen), b"fleet keys new NAME")
+            if command.startswith("remuda fleet serve"):
+                serving = guide.begin(
+                    machine, *command.split(), "--name", "build7", "--listen", f"127.0.0.1:{port}"
+                )
+                joins += [until_line(serving, b"fleet join").decode().strip() for _ in ("desk", "travel")]
+                until_line(serving, b"fleet keys new NAME")
                 continue
             if command.startswith("remuda approve"):
                 guide.run("desk", "remuda send build7/work 'RUNBASH touch made'")
@@ -119,6 +122,7 @@ def test_a_server_and_two_laptops(home: Path) -> None:
     finally:
         guide.close()
     assert len(ran) > 20, ran
+    assert joins == [one for one in ran if one.startswith("remuda fleet join")]  # it printed what they ran
 
 
 class Servers:

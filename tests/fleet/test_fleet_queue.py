@@ -86,6 +86,23 @@ def test_next_opens_a_session_of_another_host_in_a_window_once(
     assert desk.client.get("segment")["waiting"] == 0
 
 
+def test_next_of_a_key_that_may_only_watch_opens_the_session_read_only(
+    pair: Pair, work: str, tmux: TmuxBench
+) -> None:
+    eye, person = pair.bench.machine("eye", "viewer"), tmux.person("home")
+    try:
+        pair.desk.remuda("resize", work, "80x20")  # who only watches does not set the size
+        eye.until_session("build7", work.partition("/")[2])
+        until_waiting(eye, "stopped")
+        assert eye.remuda("next", env=inside(tmux)).out == f"{work} (stopped) in home:1.0\n"
+        opened = tmux.client(person).pane_id
+        wanted = (f" {work} (read-only) ", "REPLY#1 to: hello")
+        until(lambda: all(one in "\n".join(capture(tmux.tmux, opened)) for one in wanted), "its terminal")
+    finally:
+        eye.remuda("fleet", "leave")
+        pair.bench.hub.remuda("fleet", "keys", "revoke", "eye")
+
+
 def test_popup_lists_and_attaches_a_session_of_another_host(pair: Pair, work: str, tmux: TmuxBench) -> None:
     desk, pane = pair.desk, tmux.pane("home:0.0").id
     begun = " ".join(("exec env LINES=24 COLUMNS=80", f"REMUDA_HOME={desk.remuda.home}", *COMMAND))

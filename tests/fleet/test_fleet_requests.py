@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from nats.aio.msg import Msg
 
+from remuda.boss.fleet_requests import portable
 from remuda.errors import (
     AgentError,
     HostUnreachable,
@@ -90,6 +91,10 @@ def test_another_key_can_read_no_payload(hub: HubMachine, home: Path) -> None:
     """A host that is not handed the request, an operator and a viewer listen to everything they may."""
     roles = {"spy": "host", "boss": "operator", "eye": "viewer"}
     keys = {name: hub.new_key(name, role) for name, role in roles.items()}
+    (settings := home / "settings.json").write_text('{"env": {"OF": "secret settings"}}')
+    (servers := home / "mcp.json").write_text('{"mcpServers": {"secret": {"command": "true"}}}')
+    files = {"settings": settings, "mcp_config": (str(servers),)}
+    options = portable({"cwd": home, "env": {"SECRET": "s3cret"}, **files})
 
     async def go() -> None:
         async with fleet(hub, home, "build7") as (desk, (host,)):
@@ -104,7 +109,7 @@ def test_another_key_can_read_no_payload(hub: HubMachine, home: Path) -> None:
                     await spy._client.subscribe(pattern, cb=take)
                 await spy._client.flush()
             host.gate.clear()
-            request = await desk.send("the secret prompt")
+            request = await desk.send("the secret prompt", options=options)
             await host.began.wait()
             spy = spies[0]
             # It knows the id, which the queue did not hand to it: the sender has given the payload away.
@@ -120,6 +125,8 @@ def test_another_key_can_read_no_payload(hub: HubMachine, home: Path) -> None:
             host.gate.set()
             result = (await desk.end(request))["outcome"]["result"]
             assert result["text"] == "build7: the secret prompt s3cret"
+            got = (host.profile.settings, *host.profile.mcp_config)
+            assert got == (settings.read_text(), servers.read_text())
             for one in spies:
                 await one.measure()
                 await one.close()

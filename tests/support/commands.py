@@ -126,7 +126,10 @@ class Commands:
         for path in self._files(".pid"):
             holder = read_holder(SessionPaths(path.parent, path.stem))
             if holder is not None:
-                left = end_processes([holder.keeper_pid, *descendants(holder.keeper_pid)])
+                pid = holder.keeper_pid or int(
+                    json.loads(path.read_text())["pid"]
+                )  # a boss writes a document
+                left = end_processes([pid, *descendants(pid)])
                 assert not left, f"cannot be ended: {left}"
         complaints = [] if self.may_complain else list(self._complaints())
         assert not complaints, f"keepers logged errors: {complaints}"

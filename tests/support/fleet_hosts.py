@@ -46,6 +46,7 @@ class Host:
 
     async def _answer(self, session: FakeSession, request: Request) -> AsyncIterator[SessionEvent]:
         self.ran.append(request.prompt)
+        self.profile = session.profile
         self.running += 1
         self.began.set()
         try:
@@ -128,7 +129,7 @@ class Sender:
         self._task = asyncio.create_task(self.requests.run(self.hub))
 
     async def send(self, prompt: str, *, seconds: float = 120.0, **more: Any) -> str:
-        options = {"cwd": str(self.folder.parent), "env": {"SECRET": "s3cret"}}
+        options = more.get("options", {"cwd": str(self.folder.parent), "env": {"SECRET": "s3cret"}})
         payload = {"prompt": prompt, "options": options, "stream": True, **more}
         assert self.hub is not None
         key = request_key(options, None, None)

@@ -16,7 +16,7 @@ from remuda.agents.state import State
 from remuda.config import Config
 from remuda.errors import EXIT_CODES, InvalidOptions, NotATerminal, OutputFailed, SessionDead
 from remuda.keeper.client import KeeperClient
-from remuda.keeper.elsewhere import split_host
+from remuda.keeper.elsewhere import only_watches, split_host
 from remuda.paths import SessionPaths
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection
@@ -110,7 +110,11 @@ def attach_here(
     bar: bool | None = None,
     mouse: bool | None = None,
 ) -> int:
-    """Attach this process's terminal to a session in `folder`, or on `host`. Return the exit code."""
+    """Attach this process's terminal to a session in `folder`, or on `host`. Return the exit code.
+
+    A key of the fleet that may only watch attaches read-only: 'next' and others here do not know of keys.
+    """
+    read_only = read_only or (host is not None and only_watches())
     if host is None and os.environ.get("REMUDA_SESSION") == name:
         raise InvalidOptions(
             f"cannot attach: this terminal is session '{name}' itself", hint="attach from another terminal"

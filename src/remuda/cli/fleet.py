@@ -71,15 +71,33 @@ def need_extra() -> None:
 )
 @click.option("--name", metavar="NAME", help="Name of this machine in the fleet.  [default: its host name]")
 @click.option("--no-join", is_flag=True, help="Do not make this machine a member.")
-def serve(listen: str | None, name: str | None, no_join: bool) -> None:
+@click.option(
+    "--add",
+    "added",
+    metavar="NAME",
+    multiple=True,
+    help="Make a key for another machine, as 'fleet keys new' does; repeatable.",
+)
+@click.option(
+    "--role",
+    "roles",
+    type=click.Choice(_ROLES),
+    multiple=True,
+    help="What the keys of --add may do; repeatable.  [default: host]",
+)
+def serve(
+    listen: str | None, name: str | None, no_join: bool, added: tuple[str, ...], roles: tuple[str, ...]
+) -> None:
     """Run the hub until you press Ctrl-C. Makes its certificate and keys at the first start.
 
     This machine joins too, with the right to act on all others. Connections use TLS, and each machine needs
-    its own key. Messages are on the hub's disk before they are confirmed.
+    its own key: --add makes one, and prints the command that joins with it. Messages are on the hub's disk
+    before they are confirmed.
 
     \b
     Examples:
       remuda fleet serve
+      remuda fleet serve --add desk --role host --role operator
       remuda fleet serve --listen 10.0.0.5:4222 --name laptop
     """
     need_extra()
@@ -87,10 +105,18 @@ def serve(listen: str | None, name: str | None, no_join: bool) -> None:
     from remuda.fleet.server import serve as run
     from remuda.fleet.streams import MAX_STREAM_BYTES
 
+    if roles and not added:
+        raise InvalidOptions("--role goes with --add", hint="name a machine: --add NAME")
     folder = HubFolder.default()
     folder.must_not_run()
     folder.make(read_address(listen) if listen is not None else None)
     joined = None if no_join else _join_own(folder, name)
+    # Printed before the hub runs: if it cannot start, the keys and their commands are good for the next time.
+    for one in dict.fromkeys(added):
+        if one in {known.name for known in folder.key_records()}:  # the same command line again
+            complain(f"there is a key for '{one}'; if it is lost, run 'remuda fleet keys revoke {one}' first")
+        else:
+            _make_key(folder, one, roles or ("host",), prepare=False)
 
     def ready() -> None:
         host, port = folder.address
@@ -100,8 +126,10 @@ def serve(listen: str | None, name: str | None, no_join: bool) -> None:
         if joined is not None:
             _tell_boss()
             fields.append(("this machine", joined))
+        if added:
+            echo()
         print_fields(fields)
-        echo("\nTo add a machine, run this here. It prints the command to run there:")
+        echo("\nTo add a machine later, run this here. It prints the command to run there:")
         echo("  remuda fleet keys new NAME")
 
     asyncio.run(run(folder, ready))
@@ -184,17 +212,33 @@ def new_key(name: str, roles: tuple[str, ...], out: Path | None, url: str | None
     """
     need_extra()
     from remuda.fleet.hub_folder import HubFolder
+
+    _make_key(HubFolder.default(), name, roles, out, url)
+
+
+def _make_key(
+    folder: HubFolder,
+    name: str,
+    roles: tuple[str, ...],
+    out: Path | None = None,
+    url: str | None = None,
+    *,
+    prepare: bool = True,
+) -> None:
+    """Make a key, and print how to join with it. `prepare`: the hub, if it runs, makes its queue now."""
     from remuda.fleet.membership import check_url, write_key
     from remuda.fleet.subjects import Role, check_host
 
-    folder, path = HubFolder.default(), out or Path(f"{check_host(name)}.key")
+    path = out or Path(f"{check_host(name)}.key")
     address = check_url(url) if url is not None else folder.url
     if path.exists():
-        raise InvalidOptions(f"{path} exists", hint="choose another file with --out")
+        other = f"'remuda fleet keys new {name} --out FILE'"
+        raise InvalidOptions(f"{path} exists", hint=f"remove it, or choose another file: {other}")
     key = folder.new_key(name, tuple(dict.fromkeys(Role(role) for role in roles)))
     try:
         write_key(path, key)
-        _make_consumer(folder)
+        if prepare:
+            _make_consumer(folder)
     except RemudaError:
         folder.revoke(name)
         raise

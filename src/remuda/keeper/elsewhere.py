@@ -29,11 +29,21 @@ _HOST = pattern(r"[a-z0-9][a-z0-9-]{0,31}", re.ASCII)
 
 def own_host() -> str | None:
     """Return the name of this machine in its fleet; None if it has joined none."""
-    try:
-        name = parse_object((home() / "fleet" / "member.json").read_bytes()).get("name")
-    except (OSError, ValueError):
-        return None
+    name = _member().get("name")
     return name if isinstance(name, str) else None
+
+
+def only_watches() -> bool:
+    """Return whether the key of this machine may see sessions of other hosts, and not type into them."""
+    roles = _member().get("roles")
+    return isinstance(roles, list) and "viewer" in roles and "operator" not in roles
+
+
+def _member() -> dict[str, Any]:
+    try:
+        return parse_object((home() / "fleet" / "member.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
 
 
 def split_host(word: str) -> tuple[str | None, str]:
