@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -116,16 +117,26 @@ def test_permission_from_elsewhere_cancel_and_draft(
     post = keep_copilot(start, copilot, "--allow-tool=shell(echo:*)", draft_patience=1.5)
     post.watcher.settled("idle")
     post.watcher.forget()
-    sent = post.put(shell("touch allowed"))
+    go = copilot.project / "go"
+    os.mkfifo(go)
+    command = "read line < go; touch allowed"
+    sent = post.put(shell(command))
     asked = _asked(post)
     post.watcher.until("waiting_permission", source="hook")
-    assert (asked["tool"], asked["input"]) == ("bash", {"command": "touch allowed"})
+    assert (asked["tool"], asked["input"]) == ("bash", {"command": command})
     assert post.client.describe()["state"] == "waiting_permission"
-    post.client.request("answer", id=asked["id"], behavior="allow")
+    # Its file is written up to 0.15 s later: what is shorter is over before it is seen.
+    with model.hold() as gate:
+        post.client.request("answer", id=asked["id"], behavior="allow")
+        post.watcher.until("tool_use")
+        go.write_text("on\n")
+        gate.wait_reached()
+        post.watcher.until("thinking")
     assert step(post.ended(sent), "ended")["end"] == "answered"
     post.watcher.until("idle", source="hook")
-    # That a tool begins is in a file, which may be read after the hook that asks for permission.
+    # That a tool begins may be read after the hook that asks for permission.
     assert post.watcher.lasting_states() in (TOOL_TURN, [*TOOL_TURN[:2], *TOOL_TURN[3:]])
+    go.unlink()
 
     # What its user has allowed by a flag waits for no one: copilot asks hooks about that too.
     assert stages(post.send(shell("echo by a rule"))) == CHAIN
