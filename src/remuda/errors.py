@@ -61,6 +61,8 @@ Handle them by type or by `.code`; the text is for people and may change.
 
 from __future__ import annotations
 
+from errno import EDQUOT, ENOSPC
+
 TYPE_CHECKING = False  # as type checkers read it
 if TYPE_CHECKING:
     from typing import ClassVar, Final
@@ -162,6 +164,14 @@ class SpawnTimeout(SpawnFailed, code="SPAWN_TIMEOUT", exit_name="TIMEOUT"):
 
 class FolderUnusable(RemudaError, code="FOLDER_UNUSABLE", exit_name="INVALID_INPUT"):
     """A folder is missing, not a folder, or not writable."""
+
+
+def unusable(error: OSError) -> FolderUnusable:
+    """Turn an error of the operating system into ours, with its file and what to do if a disk is full."""
+    what = f"cannot use {error.filename}: " if error.filename else ""
+    is_full = error.errno in (ENOSPC, EDQUOT)
+    hint = "free space on the disk with $REMUDA_HOME, and try again" if is_full else None
+    return FolderUnusable(f"{what}{error.strerror or error}", hint=hint)
 
 
 class PathTooLong(RemudaError, code="PATH_TOO_LONG", exit_name="INVALID_INPUT"):

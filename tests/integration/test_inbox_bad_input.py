@@ -181,17 +181,19 @@ try:
     woken = remuda("wake", "a")
     state = json.loads(remuda("status", "a", "--json").stdout)["state"]
     other = json.loads(remuda("status", "b", "--json").stdout)["state"]
+    begun = remuda("start", "c", "--agent", "demo", "--detach").stderr
     (folder / "filler").unlink()
     answer = remuda("send", "a", "again", "--wait", "--timeout", "60")
 finally:
     remuda("kill", "a", "b", "--grace", "0")
 shutil.rmtree(elsewhere)
-print(json.dumps([woken.returncode, woken.stderr, state, other, answer.stdout, answer.stderr]))
+print(json.dumps([woken.returncode, woken.stderr, begun, state, other, answer.stdout, answer.stderr]))
 """,
     )
-    code, error, state, other, text, complaint = said
+    code, error, begun, state, other, text, complaint = said
     assert (code, state, other) == (1, "asleep", "idle"), said
     assert "could not be woken" in error
+    assert "No space left on device; free space on the disk with $REMUDA_HOME" in begun
     assert "No space left on device" in error
     assert "to: again" in text, complaint
 

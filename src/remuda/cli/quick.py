@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 
-from remuda.errors import EXIT_CODES, FolderUnusable, RemudaError, SessionUnreachable
+from remuda.errors import EXIT_CODES, FolderUnusable, RemudaError, SessionUnreachable, unusable
 
 from .command_list import load
 from .declare import DeclaredCommand, parse
@@ -57,8 +57,7 @@ def with_own_errors(call: Callable[[], Any]) -> Any:
     except OSError as error:
         if not error.filename and _is_folder_gone():
             raise FolderUnusable("the working folder was removed", hint="change to another folder") from error
-        what = f"cannot use {error.filename}: " if error.filename else ""
-        raise FolderUnusable(f"{what}{error.strerror or error}") from error
+        raise unusable(error) from error
 
 
 def _keeper_gone() -> SessionUnreachable:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remuda.errors import FolderUnusable, RemudaError, SessionDead
+from remuda.errors import FolderUnusable, RemudaError, SessionDead, unusable
 from remuda.paths import SessionPaths
 from remuda.readable import is_readable
 
@@ -92,7 +92,9 @@ def _reporting(report: StartReport) -> Iterator[None]:
         import logging
 
         logging.getLogger("remuda.keeper").exception("keeper failed")
-        report.send({"ok": False, "code": "SPAWN_FAILED", "message": f"keeper failed: {error}", "hint": None})
+        known = unusable(error) if isinstance(error, OSError) else RemudaError(str(error))
+        said = {"message": f"keeper failed: {known.message}", "hint": known.hint}
+        report.send({"ok": False, "code": "SPAWN_FAILED", **said})
         raise
 
 

@@ -16,6 +16,7 @@ from remuda.errors import (
     Interrupted,
     InvalidOptions,
     RemudaError,
+    unusable,
 )
 
 from .call_input import apply_defaults, load_defaults, read_prompt
@@ -131,7 +132,11 @@ def _carry_out(request: PrintRequest, output: DeferredOutput, through_pool: Thro
             import traceback
 
             say(traceback.format_exc())
-        return _failed(InternalError(f"{type(error).__name__}: {error}"), request, clock, output)
+        failure = InternalError(f"{type(error).__name__}: {error}")
+        if isinstance(error, OSError):
+            known = unusable(error)
+            failure = InternalError(known.message, hint=known.hint)
+        return _failed(failure, request, clock, output)
 
 
 def _prepare(request: PrintRequest, clock: TraceClock) -> str:
