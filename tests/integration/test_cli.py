@@ -180,8 +180,15 @@ def test_lost_error_message_keeps_the_exit_code(remuda: Commands) -> None:
     assert run_with_full_disk(remuda, "show", "zzz", stream="stderr")[0] == 3
 
 
-@pytest.mark.parametrize("words", [["kill", "work"], ["doctor"], ["demo", "--fast"], ["setup"]])
-@pytest.mark.parametrize("closed", ["<&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    ("closed", "words"),
+    [
+        (closed, words)
+        for closed in ("<&-", "<&- >&- 2>&-")
+        for words in (["kill", "work"], ["doctor"], ["demo", "--fast"], ["setup"])
+        if (closed, words[0]) != ("<&-", "demo")  # it takes 17 s, and the other has the same closed input
+    ],
+)
 def test_closed_standard_streams_change_nothing(remuda: Commands, words: list[str], closed: str) -> None:
     remuda.start("work", "--agent", "demo")
     command = shlex.join([*COMMAND, *words])

@@ -55,9 +55,9 @@ def decide_from_the_queue(opencode: Opencode, remuda: Commands, env: dict[str, s
         assert (opencode.project / "approved").exists()
         decide_from_both_sides(remuda, boss, bash, opencode.project, "Permission required", b"\r")
 
-        def used() -> int:
+        def used() -> int:  # null while it is not known
             total = json.loads(remuda("usage", "--json", env=env).out)["total"]
-            return int(total["tokens"]["output"])
+            return int(total["tokens"]["output"] or 0)
 
         assert until(used, "its usage") > 0
     finally:
