@@ -218,7 +218,7 @@ def _watch(report: Report, figures: Path, crowd: Crowd, count: int) -> None:
     report.add(f"of one core, while {_GROWING} grow", share * 100, "%", note=f"by {added:.0f} kB a second")
     size = sum(crowd.transcript(session).stat().st_size for session in crowd.sessions[:_GROWING])
     read = grown[-1]["read"] - grown[0]["read"]
-    report.add("read meanwhile / size of what grew", read / size, "x", Target("<", 0.1))
+    report.add("read / size of what grew", read / size, "x", Target("<", 0.1))
 
 
 def _tell(report: Report, when: str, found: list[dict[str, Any]]) -> float:

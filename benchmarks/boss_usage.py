@@ -46,9 +46,7 @@ _VARIANTS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def measure(scene: Scene, report: Report, rounds: int) -> None:
-    report.title(
-        f"usage and budgets with {_SESSIONS} sessions, {_GROWING} of which write 10 messages a second"
-    )
+    report.title(f"usage and budgets with {_SESSIONS} sessions, {_GROWING} that write 10 messages a second")
     found: dict[str, list[float]] = {}
     with bounded(600.0, "usage"):
         for number in range(rounds):

@@ -121,7 +121,7 @@ def _drain(report: Report) -> None:
 
 
 def _puts(scene: Scene, report: Report, rounds: int) -> None:
-    title = "A durable put, beside a bare append and fsync of as many bytes, on the disk"
+    title = "A durable put, and a bare append and fsync of as many bytes, on the disk"
     report.title(title, "a file that is appended to")
     folder = scene.folder / "inbox-of-puts"
     inbox = Inbox(folder)

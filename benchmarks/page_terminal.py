@@ -228,13 +228,13 @@ def _echo(scene: Scene, report: Report, rounds: int, boss: PageBoss) -> None:
     report.title(f"Keystroke echo over the WebSocket, typed every {_PAUSE * 1000:g} ms")
     with ExitStack() as opened:
         typists: dict[str, Typist] = {
-            "remuda attach, beside": opened.enter_context(
+            "remuda attach, in turns": opened.enter_context(
                 on_client(scene, lambda: attach_remuda(scene, scene.keep(["cat"])))
             ),
             "WebSocket": opened.enter_context(_page_socket(boss, scene.keep(["cat"]))),
         }
         seen = play(report, typists, rounds, _LINES, _PAUSE, "")
-    ratio = seen["WebSocket"] / seen["remuda attach, beside"]
+    ratio = seen["WebSocket"] / seen["remuda attach, in turns"]
     report.add("WebSocket / remuda attach", ratio, "x", Target("<=", 3))
 
 

@@ -46,6 +46,7 @@ def _resume(scene: Scene, report: Report) -> None:
     report.add(f"'resume --all', {_SESSIONS} scripted agents", seconds, "s")
     report.add("processor time of the sessions", _processor_seconds() / _SESSIONS, "s each")
     report.add("load average of the last minute", load, "")
+    _remuda(scene, "kill", *names)  # else a boss of a later benchmark brings them back, and asks about them
 
 
 def _begin(scene: Scene, name: str) -> None:
