@@ -66,26 +66,28 @@ def _server_of(keeper: int) -> int:
     return 1 << 30
 
 
+async def call(path: str, method: str, **params: Any) -> dict[str, Any]:
+    """Call codex's server as another client does."""
+    async with unix_connect(path, uri="ws://localhost/", compression=None, max_size=None) as socket:
+        peer = RpcPeer(socket.send)
+
+        async def listen() -> None:
+            async for data in socket:
+                peer.take(json.loads(data))
+
+        listening = asyncio.create_task(listen())
+        await peer.begin()
+        answer = await peer.call(method, **params)
+        listening.cancel()
+        return answer
+
+
 def stored_turns_with(post: Post, message: str) -> list[str]:
     """Return the ids of the turns of its conversation that have this message, by its app-server."""
-
-    async def ask() -> list[str]:
-        thread = post.client.describe()["conversation"]["session_id"]
-        path = str(post.kept.paths.scratch / "s")
-        async with unix_connect(path, uri="ws://localhost/", compression=None, max_size=None) as socket:
-            peer = RpcPeer(socket.send)
-
-            async def listen() -> None:
-                async for data in socket:
-                    peer.take(json.loads(data))
-
-            listening = asyncio.create_task(listen())
-            await peer.begin()
-            found = await peer.call("thread/turns/list", threadId=thread, limit=20, itemsView="full")
-            listening.cancel()
-        return [str(turn["id"]) for turn in found["data"] if find_turn([turn], message)]
-
-    return asyncio.run(ask())
+    thread = post.client.describe()["conversation"]["session_id"]
+    path = str(post.kept.paths.scratch / "s")
+    found = asyncio.run(call(path, "thread/turns/list", threadId=thread, limit=20, itemsView="full"))
+    return [str(turn["id"]) for turn in found["data"] if find_turn([turn], message)]
 
 
 def escalated(command: str) -> str:

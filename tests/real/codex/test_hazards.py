@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from websockets.asyncio.client import unix_connect
 
 from remuda import Session
-from remuda.agents.codex.rpc import RpcPeer
 from remuda.proctree import descendants
 from remuda.testing.loopback_model import Gate, LoopbackModel
 from remuda.testing.real_cli.codex import RealCodex
 from remuda.testing.script import Fail, Hold, Reply, Text
-from support.codex import MakeCodex, end_shared_server, escalated, keep, press_until_gone
+from support.codex import MakeCodex, call, end_shared_server, escalated, keep, press_until_gone
 from support.keeper import Start, event_named, until
 from support.messages import CHAIN, Post, check_account_waits, prompts, stages, step
 
@@ -225,22 +222,6 @@ def test_a_paste_into_the_permission_dialog_is_not_ours(
     assert stages(post.ended(asking)) == CHAIN
     assert (tmp_path / "made").exists()
     assert "typed by a user" not in json.dumps(prompts(model))
-
-
-async def call(path: str, method: str, **params: Any) -> dict[str, Any]:
-    """Call codex's server as another client does."""
-    async with unix_connect(path, uri="ws://localhost/", compression=None, max_size=None) as socket:
-        peer = RpcPeer(socket.send)
-
-        async def listen() -> None:
-            async for data in socket:
-                peer.take(json.loads(data))
-
-        listening = asyncio.create_task(listen())
-        await peer.begin()
-        answer = await peer.call(method, **params)
-        listening.cancel()
-        return answer
 
 
 async def start_turn(path: str, thread: str, text: str, message_id: str) -> str:

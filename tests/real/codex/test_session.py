@@ -6,15 +6,13 @@ import asyncio
 import json
 
 import pytest
-from websockets.asyncio.client import unix_connect
 
 from remuda.agents.codex.asking import CodexPermissions
-from remuda.agents.codex.rpc import RpcPeer
 from remuda.errors import InvalidOptions
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli.codex import RealCodex
 from remuda.testing.script import Fail, Reply
-from support.codex import escalated, keep, press_until_gone
+from support.codex import call, escalated, keep, press_until_gone
 from support.keeper import Start, event_named
 from support.messages import CHAIN, stages, step
 from support.watcher import TOOL_TURN
@@ -97,23 +95,14 @@ def test_interrupt_and_errors(codex: RealCodex, start: Start, model: LoopbackMod
 
 async def plan_turn(path: str, thread: str, prompt: str) -> None:
     """Start a turn in plan mode, as the terminal does for a user who chose that."""
-    async with unix_connect(path, uri="ws://localhost/", compression=None, max_size=None) as socket:
-        peer = RpcPeer(socket.send)
-
-        async def listen() -> None:
-            async for data in socket:
-                peer.take(json.loads(data))
-
-        listening = asyncio.create_task(listen())
-        await peer.begin()
-        settings = {"model": "loopback-model", "reasoning_effort": None, "developer_instructions": None}
-        await peer.call(
-            "turn/start",
-            threadId=thread,
-            input=[{"type": "text", "text": prompt}],
-            collaborationMode={"mode": "plan", "settings": settings},
-        )
-        listening.cancel()
+    settings = {"model": "loopback-model", "reasoning_effort": None, "developer_instructions": None}
+    await call(
+        path,
+        "turn/start",
+        threadId=thread,
+        input=[{"type": "text", "text": prompt}],
+        collaborationMode={"mode": "plan", "settings": settings},
+    )
 
 
 @pytest.mark.shows("a question is answered from elsewhere")
