@@ -31,5 +31,5 @@ def test_session_of_another_package_is_listed_asked_and_decided_from_another_hos
         desk.remuda("approve", "build7/work", "--yes")
         found = desk.until_stage(message, "acked")
         assert "kicked fence" in json.dumps(found)
-        assert "kicked fence" in desk.remuda("queue").out
+        until(lambda: "kicked fence" in desk.remuda("queue").out, "its answer in the queue of the other host")
         desk.remuda("kill", "build7/work")

@@ -27,7 +27,8 @@ SIZER = (
     "import os, signal\n"
     "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGWINCH])\n"
     "while True:\n"
-    "    print(*reversed(os.get_terminal_size(0)), flush=True)\n"
+    "    cols, rows = os.get_terminal_size(0)\n"
+    "    os.write(1, b'%d %d\\n' % (rows, cols))\n"  # at once: a repaint may come between two writes
     "    signal.sigwait([signal.SIGWINCH])\n"
 )
 """A Python program that prints its terminal's rows and columns, at once and whenever they change."""

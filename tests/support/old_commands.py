@@ -72,13 +72,12 @@ class Runner:
         self.record[name] = {"code": ran.returncode, "keys": sorted(keys(document))}
         return document
 
-    def until(self, *words: str, shown: str) -> Any:
-        """Ask until the answer holds something."""
+    def until(self, *words: str, shown: str) -> None:
+        """Ask until a list in the answer holds something."""
         deadline = time.monotonic() + _LIMIT
-        while not (found := self(*words, shown=shown)):
+        while not any("[]" in key for key in keys(self(*words, shown=shown))):
             assert time.monotonic() < deadline, (words, self.record[shown])
             time.sleep(0.1)
-        return found
 
 
 def keys(document: Any, path: str = "") -> set[str]:
