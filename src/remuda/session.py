@@ -391,8 +391,16 @@ class Session:
                 if client.welcome is None:
                     return ForeignEnd(client, self._paths, patience).wait()
                 client.send(ClientConnection.subscribe())
-                allowed = float(client.request("kill", grace=grace)["grace"])
-                return client.wait_exit(allowed + _END_TIMEOUT)
+                allowed = patience
+                try:
+                    allowed = float(client.request("kill", grace=grace)["grace"])
+                except SessionUnreachable:
+                    if not client.has_ended:  # else it is what was asked for
+                        raise
+                code = client.wait_exit(allowed + _END_TIMEOUT)
+                if code is None:
+                    end_survivors(self._paths, patience)
+                return code
         except SessionDead:
             count = end_survivors(self._paths, patience)[0]
             if not give_up_restart(self._paths) and not count:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -206,6 +207,26 @@ def test_kill_of_a_session_whose_keeper_hangs_says_what_ends_it(remuda: Commands
         keeper.signal(signal.SIGCONT)
         keeper.close()
     assert said.startswith(f"the keeper of 'work' does not answer; 'kill -9 {keeper.pid}' ends it")
+
+
+def test_kill_of_a_session_whose_keeper_dies_meanwhile_ends_what_is_left(remuda: Commands) -> None:
+    process = Process(remuda.start("work", "--", "sh", "-c", "trap '' HUP; exec sleep 1000"))
+    keeper = remuda.keeper("work")
+    keeper.signal(signal.SIGSTOP)
+    killing = remuda.begin("kill", "work")
+    bound = f".work.{keeper.pid}.sock"  # under this name it was bound
+
+    def is_connected() -> bool:
+        ends = [one for one in Path("/proc/net/unix").read_text().splitlines() if one.endswith(bound)]
+        return len(ends) > 1
+
+    until(is_connected, "a connection that the keeper does not take")
+    keeper.signal(signal.SIGKILL)
+    out, err = killing.communicate(timeout=PATIENCE)
+    assert (killing.returncode, out, err) == (0, b"work ended 1 processes that were left\n", b"")
+    assert process.ended(0)
+    keeper.close()
+    process.close()
 
 
 def test_kill_with_an_endless_grace_ends_the_program(remuda: Commands) -> None:

@@ -226,7 +226,11 @@ def _request_end(client: KeeperClient, paths: SessionPaths, grace: float | None)
     client.send(ClientConnection.subscribe())
     answer = {}
     if client.speaks_ours:
-        answer = client.request("kill", grace=grace)
+        try:
+            answer = client.request("kill", grace=grace)
+        except SessionUnreachable:
+            if not client.has_ended:  # else it is what was asked for
+                raise
     else:
         client.send(ClientConnection.kill())
     return float(answer.get("grace", 5.0 if grace is None else grace)) + _MARGIN

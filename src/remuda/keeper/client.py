@@ -42,10 +42,17 @@ if TYPE_CHECKING:
 RETRY_INTERVAL = 0.01
 """Seconds between two attempts to connect to a keeper whose backlog is full."""
 _READ_BYTES = 1 << 16
+_ATTEMPTS = 3
+# A keeper that closes connections has this many seconds until it has ended.
+_END_LIMIT = 2.0
 
 
 class _NoSocket(Exception):
     """Nothing answers at the session's socket."""
+
+
+class _Closed(Exception):
+    """The keeper took the connection, and closed it before it answered."""
 
 
 class KeeperClient:
@@ -64,6 +71,8 @@ class KeeperClient:
         """The way to a session of another host; None for one of this machine."""
         self.welcome: dict[str, Any] | None = None
         """What the keeper reported about itself; None for a Heimdall supervisor."""
+        self.has_ended = False
+        """Whether a request failed because the keeper has ended. Its last events may still be received."""
         self._greet(hello)
 
     @classmethod
@@ -84,14 +93,21 @@ class KeeperClient:
         hello = ClientConnection.hello(
             f"remuda {__version__}", read_only=read_only, window_bytes=window_bytes, raw=raw
         )
-        try:
-            return cls._connect(paths, hello)
-        except _NoSocket:
-            from .hidden import is_back, recall
+        closed = False
+        for _ in range(_ATTEMPTS):
+            try:
+                return cls._connect(paths, hello)
+            except _NoSocket:
+                from .hidden import is_back, recall
 
-            if recall(paths) is None or not is_back(paths):
-                raise absent(paths) from None
-        return cls._connect(paths, hello)
+                if recall(paths) is None or not is_back(paths):
+                    break
+            except _Closed:
+                if closed:
+                    raise SessionUnreachable(f"the keeper of '{name}' closed the connection") from None
+                closed = True
+                _wait_for_end(paths)  # of its own accord, or killed; it may be started again
+        raise absent(paths)
 
     @classmethod
     def connect_elsewhere(
@@ -137,8 +153,8 @@ class KeeperClient:
                 return client
         except (FileNotFoundError, ConnectionRefusedError):
             raise _NoSocket from None
-        except EOFError:
-            raise SessionUnreachable(f"the keeper of '{paths.name}' closed the connection") from None
+        except (EOFError, ConnectionError):
+            raise _Closed from None
         except OSError as error:
             raise unreachable(paths, error) from error
 
@@ -178,6 +194,7 @@ class KeeperClient:
         try:
             return self._request(op, args)
         except (EOFError, ConnectionError) as error:
+            self.has_ended = True
             raise SessionUnreachable(f"the keeper of '{self.name}' has ended") from error
 
     def _request(self, op: str, args: dict[str, Any]) -> dict[str, Any]:
@@ -331,6 +348,19 @@ def _reach(paths: SessionPaths) -> socket.socket:
 
 def unreachable(paths: SessionPaths, error: OSError) -> SessionUnreachable:
     return SessionUnreachable(f"cannot reach session '{paths.name}': {error.strerror or error}")
+
+
+def _wait_for_end(paths: SessionPaths) -> None:
+    from remuda.process_table import Process
+    from remuda.proctree import is_alive, start_ticks
+
+    if not (holder := read_holder(paths)) or not (started := start_ticks(holder.keeper_pid)):
+        return
+    keeper, deadline = Process(holder.keeper_pid, started), time.monotonic() + _END_LIMIT
+    while (left := deadline - time.monotonic()) > 0 and is_alive(keeper.pid):
+        if start_ticks(keeper.pid) != started:
+            return
+        keeper.wait(left)
 
 
 def absent(paths: SessionPaths) -> SessionNotFound | SessionDead | SessionUnreachable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import re
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -175,7 +176,7 @@ def test_age_of_a_request_grows_while_nothing_else_changes(monkeypatch: pytest.M
             await pilot.pause(0.05)
 
     lines = play((80, 24), wait, snapshot(asked_at=time.time()))
-    assert "permission ask1, 1s ago" in lines[2]
+    assert re.search(r"permission ask1, \d*1s ago", lines[2])
 
 
 def test_confirmation_that_comes_with_the_key_decides_nothing() -> None:
