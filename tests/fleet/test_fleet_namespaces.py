@@ -23,6 +23,7 @@ def network() -> Iterator[tuple[Namespace, list[Cable]]]:
         yield hub, [stack.enter_context(closing(Cable(hub))) for _ in range(2)]
 
 
+@pytest.mark.soak(only=True)  # it waits for every timeout of a connection; in pieces: test_fleet_deaths.py
 def test_machines_whose_cables_are_pulled_are_caught_up_with(
     home: Path, network: tuple[Namespace, list[Cable]]
 ) -> None:

@@ -234,8 +234,14 @@ def failures(begun: dict[str, Future[Any]]) -> dict[str, RemudaError]:
     return found
 
 
-BREAKS = [("stall", "build7", "down"), ("cut", "build7", "up"), ("cut", "desk", "down")]
-BREAKS += [("stall", "build7", "up"), ("cut", "build7", "down")] if counts.SOAK else []
+BREAKS = [("stall", "build7", "down")]
+if counts.SOAK:
+    BREAKS += [
+        ("cut", "build7", "up"),
+        ("cut", "desk", "down"),
+        ("stall", "build7", "up"),
+        ("cut", "build7", "down"),
+    ]
 """How, on whose link, and what does not get through. On the way down to build7: requests; else answers."""
 
 

@@ -259,7 +259,11 @@ def test_registry_files_that_mean_nothing_report_nothing(boss: RunningBoss, conf
     until(lambda: boss.client.get("sessions")["sessions"], "the one that is true")
 
 
-@pytest.mark.parametrize("set_by", [0, 36000], ids=["clock as it was", "clock set forward since"])
+@pytest.mark.parametrize(
+    "set_by",
+    [pytest.param(0, marks=pytest.mark.soak(only=True)), 36000],
+    ids=["clock as it was", "clock set forward since"],
+)
 def test_registry_that_contradicts_all_else_for_a_cycle_is_believed(
     boss: RunningBoss, config: Path, set_by: int
 ) -> None:

@@ -273,6 +273,7 @@ def test_frame_that_breaks_the_protocol_closes_the_socket_and_nothing_else(
     assert boss.client.get("health")["status"] == "ok"
 
 
+@pytest.mark.soak(only=True)  # 192 terminals, one after the other
 def test_more_terminals_than_are_served_leave_room_for_commands(
     boss: RunningBoss, browser: Browser, start: Start
 ) -> None:

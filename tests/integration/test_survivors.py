@@ -88,7 +88,12 @@ def test_kill_after_the_keeper_was_killed_ends_all_that_is_left(remuda: Commands
     assert not (remuda.sessions / "o.pid").exists()
 
 
-@pytest.mark.parametrize("words", [["--resume"], ["--", "cat"]], ids=["resume", "anew"])
+# Each start waits ten seconds for processes to end.
+@pytest.mark.parametrize(
+    "words",
+    [["--resume"], pytest.param(["--", "cat"], marks=pytest.mark.soak(only=True))],
+    ids=["resume", "anew"],
+)
 def test_start_with_survivors_is_refused_and_names_kill(
     remuda: Commands, left: Left, words: list[str]
 ) -> None:
@@ -229,6 +234,7 @@ def test_survivors_of_an_unknown_session_are_none(home: Path) -> None:
     assert survivors_of(SessionPaths(home / "sessions", "nobody")) == []
 
 
+@pytest.mark.soak(only=True)
 def test_exists_error_is_the_same_for_a_program(remuda: Commands, left: Left) -> None:
     left.kill_keeper()
     with pytest.raises(SessionExists):

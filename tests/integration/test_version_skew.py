@@ -84,7 +84,12 @@ class Mixed:
         return bool(until(look, "a proof")["ran"])
 
 
-_MIXTURES = [one for one in itertools.product(("old", "new"), repeat=3) if len({*one}) > 1]
+_EACH_TIME = [("old", "new", "new"), ("old", "old", "new")]
+_MIXTURES = [
+    pytest.param(one, marks=() if one in _EACH_TIME else pytest.mark.soak(only=True))
+    for one in itertools.product(("old", "new"), repeat=3)
+    if len({*one}) > 1
+]
 
 
 @pytest.fixture(params=_MIXTURES, ids=lambda one: "{}-keeper-{}-boss-{}-cli".format(*one))

@@ -403,6 +403,7 @@ def test_main_scenario_is_observed_alike_on_both(both: Both) -> None:
     assert titles()[0] == titles()[1]
 
 
+@pytest.mark.soak(only=True)  # 80 s
 def test_corners_are_observed_alike_on_both(both: Both) -> None:
     both.compare(
         start,

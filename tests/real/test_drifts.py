@@ -21,7 +21,7 @@ from support.real_sessions import keep
 
 pytestmark = pytest.mark.real
 
-_EACH_TIME = ("no hooks", "Stop renamed", "http hooks unknown", "nothing but the screen")
+_EACH_TIME = ("no hooks", "nothing but the screen")
 
 
 def _some(names: Iterable[str]) -> list[Any]:

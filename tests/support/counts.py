@@ -71,7 +71,7 @@ FLOOD: Final = 2_000 if SOAK else 600
 """Connections that another user holds to a server of ours, and opens again when they are dropped."""
 HALF_FRAMES: Final = 2_000 if SOAK else 300
 """Connections with half a frame at a keeper's and a pool's socket."""
-SHELL_COMMANDS: Final = 10_000 if SOAK else 1_000
+SHELL_COMMANDS: Final = 10_000 if SOAK else 400
 """Generated shell commands that bash runs and the policy decides."""
 RANDOM_TEXTS: Final = 60_000 if SOAK else 1_500
 """Random texts that rules of the policy may allow."""
