@@ -190,10 +190,13 @@ async def main():
     async with remuda.Client(fleet=True, agent="demo") as client:
         print((await client.run("from python", cwd=there)).text)
         held, kinds = {"permission_mode": "bypassPermissions", "timeout": 200}, []
-        async for event in client.stream(f"RUNBASH cat '{gate}'", cwd=there, **held):
-            kinds.append(event.type)
-            if kinds.count("token") == 1 and event.type == "token":
-                pathlib.Path(gate).write_text("opened")  # the turn cannot end before
+        try:
+            async for event in client.stream(f"RUNBASH cat '{gate}'", cwd=there, **held):
+                kinds.append(event.type)
+                if kinds.count("token") == 1 and event.type == "token":
+                    pathlib.Path(gate).write_text("opened")  # the turn cannot end before
+        finally:
+            print(*kinds, file=sys.stderr)
         print(kinds[0], kinds[-1])
 asyncio.run(main())
 """
