@@ -72,7 +72,9 @@ def marked_processes() -> dict[int, str]:
             continue
         try:
             if not _MARKS.isdisjoint(Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")):
-                found[int(entry)] = Path(f"/proc/{entry}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+                found[int(entry)] = (
+                    Path(f"/proc/{entry}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                )
         except OSError:  # gone, or another user's
             continue
     return found
@@ -83,7 +85,7 @@ def _end_fork_servers() -> None:
     servers = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            command = (entry / "cmdline").read_text()
+            command = (entry / "cmdline").read_text(errors="replace")
             if "keeper.fork_server" in command and (_FOLDER_PREFIX in command or str(_RUNTIME) in command):
                 servers.append(int(entry.name))
     end_processes(servers)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support.commands import COMMAND, ORDINARY, Commands, run_to_end, watch
+from support.commands import COMMAND, ORDINARY, Commands, run_to_end, wait_for_connection, watch
 from support.heimdall_client import PATIENCE
 from support.keeper import output_until
 
@@ -93,18 +93,9 @@ def test_keeper_that_dies_while_it_is_asked_is_an_error_without_a_traceback(remu
     keeper.signal(signal.SIGKILL)
     out, err = asking.communicate(timeout=PATIENCE)
     keeper.close()
-    assert (asking.returncode, out) == (7, b"")
-    assert err.startswith(b"remuda: ")
+    assert (asking.returncode, out) == (6, b"")
+    assert err.startswith(b"remuda: session 'work' has ended: its keeper was killed")
     assert err.count(b"\n") == 1
-
-
-def wait_for_connection(folder: Path, process: subprocess.Popen[bytes]) -> None:
-    """Until it is connected: the kernel lists the accepting end as well, by the path that was bound."""
-    while process.poll() is None:
-        if Path("/proc/net/unix").read_text().count(f" {folder}/.work.") > 1:
-            return
-        os.sched_yield()
-    raise AssertionError("ended before it was connected")
 
 
 @pytest.mark.parametrize(

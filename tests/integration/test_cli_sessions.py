@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import signal
 import sys
-from pathlib import Path
 
 import pytest
 
 from remuda._version import __version__
-from support.commands import SIZER, Commands, run_to_end, until_line, watch
+from support.commands import SIZER, Commands, run_to_end, until_line, wait_for_connection, watch
 from support.heimdall_client import PATIENCE
 from support.keeper import Process, output_until, until
 
@@ -214,13 +213,7 @@ def test_kill_of_a_session_whose_keeper_dies_meanwhile_ends_what_is_left(remuda:
     keeper = remuda.keeper("work")
     keeper.signal(signal.SIGSTOP)
     killing = remuda.begin("kill", "work")
-    bound = f".work.{keeper.pid}.sock"  # under this name it was bound
-
-    def is_connected() -> bool:
-        ends = [one for one in Path("/proc/net/unix").read_text().splitlines() if one.endswith(bound)]
-        return len(ends) > 1
-
-    until(is_connected, "a connection that the keeper does not take")
+    wait_for_connection(remuda.sessions, killing)
     keeper.signal(signal.SIGKILL)
     out, err = killing.communicate(timeout=PATIENCE)
     assert (killing.returncode, out, err) == (0, b"work ended 1 processes that were left\n", b"")

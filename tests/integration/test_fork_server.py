@@ -50,7 +50,7 @@ def servers(folder: Path) -> list[int]:
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            words = (entry / "cmdline").read_text().split("\0")
+            words = (entry / "cmdline").read_text(errors="replace").split("\0")
         except OSError:
             continue
         if "remuda.keeper.fork_server" in words and any(str(folder) in word for word in words):

@@ -198,3 +198,12 @@ def until_line(process: subprocess.Popen[bytes], wanted: bytes) -> bytes:
         if wanted in line:
             return bytes(line)
     raise AssertionError(f"ended without {wanted!r}")
+
+
+def wait_for_connection(folder: Path, process: subprocess.Popen[bytes]) -> None:
+    """Until it is connected: the kernel lists the accepting end as well, by the path that was bound."""
+    while process.poll() is None:
+        if Path("/proc/net/unix").read_text().count(f" {folder}/.work.") > 1:
+            return
+        os.sched_yield()
+    raise AssertionError("ended before it was connected")
