@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import os
-import re
 import signal
 import sqlite3
 import sys
@@ -22,8 +20,7 @@ from remuda.keeper.environment import session_environment
 from remuda.untrusted import MAX_DEPTH
 from support.begin import Begin, begin_in
 from support.boss import RunningBoss, event, lasting_port
-from support.heimdall_client import PATIENCE
-from support.keeper import Kept, Start, event_named, until
+from support.keeper import Kept, Start, event_named, post_hook, until
 from support.watcher import Watcher
 
 KEPT = "remuda.boss.evidence.kept:KeptSessions"
@@ -341,22 +338,6 @@ def test_keeper_reports_only_the_hooks_that_were_asked_for(begin: Begin) -> None
     assert prompted["at"] <= stopped["at"]
 
 
-def posted(kept: Kept, payload: str) -> http.client.HTTPConnection:
-    """A hook request that is sent, as the agent sends it."""
-    settings = next(
-        text for path in kept.paths.scratch.iterdir() if "/hook" in (text := path.read_text(errors="replace"))
-    )
-    port, token = (
-        re.search(r"127\.0\.0\.1:(\d+)/hook", settings),
-        re.search(r'X-Remuda-Token": *"([^"]+)', settings),
-    )
-    assert port
-    assert token
-    connection = http.client.HTTPConnection("127.0.0.1", int(port[1]), timeout=PATIENCE)
-    connection.request("POST", "/hook", payload, {"X-Remuda-Token": token[1]})
-    return connection
-
-
 def request_of(session_id: str, tool_input: str) -> str:
     named = '"hook_event_name":"PermissionRequest","tool_name":"mcp__x__y","cwd":"/"'
     return f'{{"session_id":"{session_id}",{named},"tool_input":{tool_input}}}'
@@ -370,12 +351,12 @@ def test_request_out_of_bounds_is_refused_and_the_next_is_in_the_queue(
     watcher.paste("hello")
     session_id = item(boss, "a", "stopped")["session"]["id"]
     for bad in ('{"x":1e999}', '{"x":NaN}', '{"x":' + "[" * 900 + "]" * 900 + "}"):
-        with contextlib.closing(posted(kept, request_of(session_id, bad))) as refused:
+        with contextlib.closing(post_hook(kept, request_of(session_id, bad))) as refused:
             assert refused.getresponse().status == 400
     boss.end()
     boss.start()
     deep = MAX_DEPTH - 2
-    with contextlib.closing(posted(kept, request_of(session_id, '{"x":' + "[" * deep + "]" * deep + "}"))):
+    with contextlib.closing(post_hook(kept, request_of(session_id, '{"x":' + "[" * deep + "]" * deep + "}"))):
         assert item(boss, "a", "permission", having="tool")["detail"]["tool"] == "mcp__x__y"
 
 
@@ -391,7 +372,7 @@ def test_long_name_in_a_hook_does_not_make_its_session_unreachable(boss: Running
     cases = [{field: long} for field in (*fields, "hook_event_name", "agent_id")]
     cases.append({"hook_event_name": "SessionStart", "source": long})
     for case in cases:
-        with contextlib.closing(posted(kept, json.dumps(told | case))) as taken:
+        with contextlib.closing(post_hook(kept, json.dumps(told | case))) as taken:
             assert taken.getresponse().status == 200, case.keys()
         assert kept.hello().request("status")["name"] == "a", case.keys()
     assert kept.paths.record.stat().st_size < 100_000

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from remuda.errors import AlreadyAnswered, InvalidOptions, PermissionRefused
 from remuda.keeper.client import KeeperClient
 from remuda.keeper.environment import session_environment
-from support.keeper import Kept, Start, event_named, until
+from support.keeper import Kept, Start, event_named, post_hook, until
 from support.messages import Post, stages
 
 SHIFT_TAB = b"\x1b[Z"
@@ -32,8 +33,12 @@ class Bench:
         self.project.mkdir()
         self.config.mkdir()
 
-    def begin(self, *flags: str, **more: Any) -> Post:
-        own = {"CLAUDE_CONFIG_DIR": str(self.config), "MOCK_TIME_SCALE": "0.01", "MOCK_DIALOG_GUARD": "0"}
+    def begin(self, *flags: str, time_scale: str = "0.01", **more: Any) -> Post:
+        own = {
+            "CLAUDE_CONFIG_DIR": str(self.config),
+            "MOCK_TIME_SCALE": time_scale,
+            "MOCK_DIALOG_GUARD": "0",
+        }
         env = session_environment({**os.environ, **own}, "t", "HEIMDALL", {})
         argv = [sys.executable, "-P", "-m", "remuda.testing.scripted_agent", *flags]
         given: dict[str, Any] = {"agent": "demo", "classifier": "claude", "cols": 100, "rows": 30, **more}
@@ -145,6 +150,16 @@ def test_end_of_the_program_is_reported_with_its_last_output(bench: Bench) -> No
     exited = event_named(client, "exited")
     assert (exited["code"], exited["signal"]) == (137, 9)
     assert "REPLY#1 to: hello" in exited["last_output"]
+
+
+def test_reminder_of_a_dialog_after_the_turn_does_not_hold_the_next_message(bench: Bench) -> None:
+    post = bench.ready(time_scale="1")  # or it says soon that it rests
+    assert post.send("hello").stage == "acked"
+    late = {"hook_event_name": "Notification", "notification_type": "permission_prompt"}
+    own_id = post.client.describe()["conversation"]["session_id"]
+    with closing(post_hook(post.kept, json.dumps({"session_id": own_id, **late}))) as sent:
+        assert sent.getresponse().status == 200
+    assert post.send("again").stage == "acked"
 
 
 # ── stopping a turn, taking a message back ──

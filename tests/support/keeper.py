@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -168,6 +170,22 @@ def try_start(spec: SessionSpec) -> Started | RemudaError:
 
 
 # ── reading a client that knows our additions ──
+
+
+def post_hook(kept: Kept, payload: str) -> http.client.HTTPConnection:
+    """Send a hook as the agent sends it. Read the answer from what this returns."""
+    settings = next(
+        text for path in kept.paths.scratch.iterdir() if "/hook" in (text := path.read_text(errors="replace"))
+    )
+    port, token = (
+        re.search(r"127\.0\.0\.1:(\d+)/hook", settings),
+        re.search(r'X-Remuda-Token": *"([^"]+)', settings),
+    )
+    assert port
+    assert token
+    connection = http.client.HTTPConnection("127.0.0.1", int(port[1]), timeout=PATIENCE)
+    connection.request("POST", "/hook", payload, {"X-Remuda-Token": token[1]})
+    return connection
 
 
 def events_until(client: KeeperClient, enough: Callable[[ClientEvent], bool]) -> Iterator[ClientEvent]:

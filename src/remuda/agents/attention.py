@@ -16,7 +16,8 @@ and these belong to one kind or another:
     WORKING     continued (a hook did not let it stop), notice (woken by what ran in its background)
     STOPPED     message; background (tasks that go on and will wake it), shells (those that may never end)
     ASKED       reason ("permission", "question", "plan"), tool, input, suggestions, options, diff,
-                prompt_id (of the prompt that led to it), at_terminal (it can be decided only there)
+                prompt_id (of the prompt that led to it), at_terminal (it can be decided only there),
+                reminder (it comes some seconds after the dialog)
     ASK_ENDED   ask (its id), or tool and input, or tool_use_id
     TOOL_BEGAN  tool, input or digest, tool_use_id, subagent; asks (reason, options and message of the dialog
                 that the call opens)
@@ -224,7 +225,8 @@ def _kind_of(event: AgentEvent, report: Report, describe: Describe | None) -> _K
         case PermissionDecided():
             return EventKind.ASK_ENDED, {"tool_use_id": event.id}
         case DialogReported():
-            return EventKind.ASKED, {"reason": event.reason, "message": event.message}
+            more = {"reminder": True} if event.reminder else {}
+            return EventKind.ASKED, {"reason": event.reason, "message": event.message} | more
         case RestReported():
             return EventKind.STOPPED, {}
         case StatusReported():

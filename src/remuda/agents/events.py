@@ -254,6 +254,8 @@ class DialogReported:
     reason: str
     message: str
     kind: str
+    reminder: bool = False
+    """It comes some seconds after the dialog was opened, which may have been closed since."""
 
 
 @frozen

@@ -376,6 +376,32 @@ def test_request_that_no_one_decided_elsewhere_is_one_of_its_terminal() -> None:
     assert index.queue() == []
 
 
+@pytest.mark.parametrize(
+    "closed",
+    [
+        event("working", 21, Source.REGISTRY),
+        event("ask_ended", 21, Source.PROCESS, **BASH),
+        event("stopped", 21, Source.REGISTRY),
+        event("stopped", 21, Source.HOOK),
+    ],
+    ids=["allowed at the terminal", "allowed elsewhere", "interrupted", "stopped"],
+)
+def test_reminder_of_a_dialog_that_was_closed_a_moment_before_opens_nothing(closed: Event) -> None:
+    reminder: dict[str, Any] = {"reason": "permission", "message": "needs permission", "reminder": True}
+    index = told(PROMPT, event("tool_began", 14, **BASH, tool_use_id="t1"), event("asked", 15, **BASH))
+    index.take(event("asked", 20.9, Source.TITLE, **reminder), NOW)
+    assert only(index).reason is Reason.PERMISSION
+    index.take(closed, NOW)
+    before = [item.reason for item in index.queue()]
+    assert Reason.PERMISSION not in before
+    index.take(event("asked", 21.2, Source.TITLE, **reminder), NOW)
+    assert [item.reason for item in index.queue()] == before
+    index.take(event("working", 22, notice=True), NOW)
+    assert index.queue() == []
+    index.take(event("asked", 29, Source.TITLE, **reminder), NOW)
+    assert only(index).reason is Reason.PERMISSION, "a dialog that no hook reported"
+
+
 def test_subagent_asks_while_the_session_waits_for_it_and_stays_in_the_background_after() -> None:
     stop = event("stopped", 20, message="m", background=[{"id": "a"}])
     index = told(PROMPT, event("asked", 19, **BASH, subagent="a"), stop)

@@ -221,7 +221,7 @@ def _notification(payload: Payload, _at: float) -> Iterator[AgentEvent]:
     """Read a notification. It comes later than other hooks and says less: for users without the others."""
     kind, message = str(payload.get("notification_type")), str(payload.get("message", ""))
     if kind == "permission_prompt":
-        yield DialogReported("permission", message, kind)
+        yield DialogReported("permission", message, kind, reminder=True)
     elif kind.endswith("_dialog") or (kind == "agent_needs_input" and not _OF_ANOTHER.fullmatch(message)):
         yield DialogReported("question", message, kind)
     elif kind == "idle_prompt":

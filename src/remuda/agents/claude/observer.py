@@ -2,17 +2,21 @@
 
 Facts (2.1.325): no hook reports an interrupt, but the transcript and the registry do. A title does not show
 whether the agent is idle or waits. `MessageDisplay` may come after the `Stop` of its own turn. The registry
-says `waiting` with a reason while any dialog is open, also one that no hook reports.
+says `waiting` with a reason while any dialog is open, also one that no hook reports. A Notification comes
+6 to 60 s after its cause. **What belongs to a turn or a conversation that is over changes nothing**: no later
+report would correct it, and a session that seems to wait gets no message.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from remuda.agents.events import (
     AgentEvent,
+    ConversationEnded,
     ConversationStarted,
     DialogReported,
     Failure,
@@ -45,6 +49,7 @@ _TOOL = frozenset({State.TOOL_USE})
 _NOT_WAITING = frozenset(State) - WAITING
 # Title and registry show work for a moment after a Stop.
 _AFTERGLOW = 0.5
+_REMEMBERED = 16
 
 _WAITING_FOR = {
     "permission prompt": State.WAITING_PERMISSION,
@@ -97,7 +102,8 @@ class ClaudeObserver:
         self._pid = pid
         self._env = env
         self._registry_dates, self._record_dates = _FileDates(), _FileDates()
-        self._registry_waiting = False
+        self._ended: deque[str] = deque(maxlen=_REMEMBERED)  # conversations that this process left
+        self._registry_status = ""
         self._registry_rests_at = 0.0  # since when; 0 while it shows another state
         self._prompted_at = 0.0
         self._text_at = 0.0
@@ -133,6 +139,8 @@ class ClaudeObserver:
 
     def _take_hook(self, report: Report, at: float) -> list[Vote]:
         self._hooked = True
+        if self._is_of_ended(report):
+            return []
         if report.permission_mode is not None:
             self.permission_mode = report.permission_mode
         self.conversation.update(report.conversation)
@@ -140,6 +148,21 @@ class ClaudeObserver:
         if report.pid is not None:
             self._pid = report.pid
         return [vote for event in report.events for vote in self._hook_votes(event, report, at)]
+
+    def _is_of_ended(self, report: Report) -> bool:
+        """Return whether a report is of a past conversation. Its end may come after the next start."""
+        session_id, kinds = report.session_id, {type(event) for event in report.events}
+        if session_id is None:
+            return False
+        if ConversationStarted in kinds and session_id in self._ended:  # the user went back to it
+            self._ended.remove(session_id)
+        if ConversationEnded in kinds and session_id not in self._ended:
+            self._ended.append(session_id)
+        return session_id in self._ended
+
+    @property
+    def _registry_waiting(self) -> bool:
+        return self._registry_status == "waiting"
 
     def _hook_votes(self, event: AgentEvent, report: Report, at: float) -> list[Vote]:  # noqa: C901
         """Return the votes of an event of a hook."""
@@ -154,7 +177,7 @@ class ClaudeObserver:
                 return [_hook(State.THINKING, at, report.name, WORKING)]
             case ToolStarted():
                 return self._tool_started(event, report, at)
-            case PermissionRequested():
+            case PermissionRequested() if report.subagent or not self._stopped:
                 is_question = event.reason == "question"
                 self._asked = State.WAITING_ANSWER if is_question else State.WAITING_PERMISSION
                 return [_hook(self._asked, at, f"{report.name} {event.tool}")]
@@ -162,9 +185,9 @@ class ClaudeObserver:
                 return self._tool_finished(event, report, at)
             case TextShown():
                 return self._text_shown(report, at)
-            case DialogReported():
+            case DialogReported() if self._may_be_open():
                 return _dialog_votes(event, report, at)
-            case RestReported():
+            case RestReported() if not self._registry_status or self._registry_rests_at:
                 return [_hook(State.IDLE, at, f"{report.name} idle_prompt", RESTING)]
             case TurnStopped():
                 self._turn_over(at)
@@ -175,6 +198,10 @@ class ClaudeObserver:
                 self._turn_over(at)
                 return [_hook(_failed_state(event), at, f"{report.name} {event.text or 'unknown'}")]
         return []
+
+    def _may_be_open(self) -> bool:
+        """Return whether a dialog may be open. A registry that reports at all reports each, and its end."""
+        return self._registry_waiting or not (self._registry_status or self._stopped)
 
     def _tool_started(self, event: ToolStarted, report: Report, at: float) -> list[Vote]:
         self._stopped = False
@@ -221,7 +248,7 @@ class ClaudeObserver:
         if not self._is_ours(report, event):
             return []
         status = event.status
-        self._registry_waiting = status == "waiting"
+        self._registry_status = status
         session_id = report.session_id
         if not self._hooked and session_id and session_id != self.conversation.get("session_id"):
             self.conversation = {"session_id": session_id}

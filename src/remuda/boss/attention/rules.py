@@ -14,6 +14,7 @@ decides; at the same time the one whose source is worth more.
 | STOPPED by a hook | `stopped`, or `background` while something runs that will wake it |
 | STOPPED by another | the same for a working session; a session that did nothing yet is `started` |
 | ASKED | a dialog on top of what it does; counted once, however often it is reported |
+| ASKED, reminder | the same, but nothing if a dialog has just been closed: it is about that one |
 | TOOL_BEGAN | at work; identifies the call that a dialog is about |
 | TOOL_RAN | the dialog about that call is over, and this is the proof |
 | ASK_ENDED | that dialog is over |
@@ -307,6 +308,8 @@ def _may_be(ask: Ask, event: Event) -> bool:
 
 def _asked_something(now: SessionProjection, event: Event) -> SessionProjection:
     """Handle a source that sees a dialog, but not which: one that we know, or a new one."""
+    if event.facts.get("reminder") and not now.open_asks and _has_just_closed(now, event):
+        return now
     known = replace(now, shut_at=0.0)
     if known.open_asks:
         return _described(known, event)
@@ -323,6 +326,12 @@ def _asked_something(now: SessionProjection, event: Event) -> SessionProjection:
             facts |= {"tool": call.tool, "input": call.input, "tool_use_id": tool_use_id}
     ask = Ask(make_ask_id(event), "", _reason_of(facts), event.at, facts)
     return replace(known, asks=(*now.asks, ask)[-_ASKS:])
+
+
+def _has_just_closed(now: SessionProjection, event: Event) -> bool:
+    """Whether a dialog was open just before: the reminder of it may be sent as it is answered."""
+    ends = [now.shut_at, *(ask.ended_at for ask in now.asks if ask.ended_at is not None)]
+    return any(event.at - SAME_MOMENT <= end for end in ends)
 
 
 def _described(now: SessionProjection, event: Event) -> SessionProjection:

@@ -12,7 +12,7 @@ import pytest
 from remuda.agents.claude.hooks import read_hook
 from remuda.agents.claude.observer import ClaudeObserver
 from remuda.agents.progress import Progress
-from remuda.agents.state import Evidence, Source, State, Vote
+from remuda.agents.state import RESTING, Evidence, Source, State, Vote
 
 SESSION = "e7ee3548-66c3-49fb-a181-168dfb40ab78"
 BASE = {
@@ -242,6 +242,77 @@ def test_notification_is_read_by_its_type(at_work: Watched, kind: str, wanted: S
 def test_notification_that_another_session_needs_input_changes_nothing(at_work: Watched) -> None:
     at_work.hook("Notification", notification_type="agent_needs_input", message="other needs your input")
     assert at_work.state() is State.THINKING
+
+
+_NOTICE = {"notification_type": "permission_prompt", "message": "Claude needs your permission"}
+_BASH = {"tool_name": "Bash", "tool_input": {"command": "make"}, "tool_use_id": "t1"}
+
+
+@pytest.mark.parametrize("kind", ["permission_prompt", "agent_needs_input", "elicitation_dialog"])
+@pytest.mark.parametrize("over", ["Stop", "StopFailure", "interrupt"])
+def test_dialog_notice_after_the_end_of_its_turn_changes_nothing(
+    at_work: Watched, over: str, kind: str
+) -> None:
+    at_work.hook("PreToolUse", **_BASH)
+    at_work.hook("PermissionRequest", **_BASH)
+    at_work.transcript(interrupted()) if over == "interrupt" else at_work.hook(over)
+    rests = at_work.state()
+    assert rests in RESTING
+    at_work.hook("Notification", notification_type=kind)
+    assert at_work.state() is rests
+
+
+def test_dialog_notice_after_its_dialog_was_closed_changes_nothing(at_work: Watched) -> None:
+    at_work.hook("PreToolUse", **_BASH)
+    at_work.hook("PermissionRequest", **_BASH)
+    at_work.registry("waiting", waitingFor="permission prompt")
+    at_work.hook("Notification", **_NOTICE)
+    assert at_work.state() is State.WAITING_PERMISSION
+    at_work.registry("busy")
+    at_work.hook("Notification", **_NOTICE)
+    assert at_work.state() is State.TOOL_USE
+    at_work.registry("idle")  # interrupted before anything was recorded
+    at_work.hook("Notification", **_NOTICE)
+    assert at_work.state() is State.IDLE
+
+
+def test_permission_request_after_the_end_of_its_turn_changes_nothing(at_work: Watched) -> None:
+    at_work.hook("PreToolUse", **_BASH)
+    at_work.transcript(interrupted())
+    at_work.hook("PermissionRequest", **_BASH)
+    assert at_work.state() is State.INTERRUPTED
+
+
+def test_dialog_of_a_subagent_after_the_stop_is_open(at_work: Watched) -> None:
+    at_work.hook("Stop", background_tasks=[{"id": 1}])
+    at_work.hook("PermissionRequest", agent_id="s1", **_BASH)
+    assert at_work.state() is State.WAITING_PERMISSION
+    at_work.registry("waiting", waitingFor="permission prompt")
+    at_work.hook("Notification", **_NOTICE)
+    assert at_work.state() is State.WAITING_PERMISSION
+
+
+def test_rest_notice_of_the_turn_before_does_not_end_this_one(at_work: Watched) -> None:
+    at_work.registry("idle")
+    at_work.hook("UserPromptSubmit", prompt="next")
+    at_work.registry("busy")
+    at_work.hook("Notification", notification_type="idle_prompt")
+    assert at_work.state() is State.THINKING
+
+
+@pytest.mark.parametrize("end_is_late", [False, True])
+def test_hook_of_the_conversation_before_a_clear_changes_nothing(at_work: Watched, end_is_late: bool) -> None:
+    new = {"session_id": "new", "transcript_path": "/new.jsonl"}
+    for event in ("SessionStart", "SessionEnd") if end_is_late else ("SessionEnd", "SessionStart"):
+        at_work.hook(event, source="clear", reason="clear", **(new if event == "SessionStart" else {}))
+    at_work.hook("UserPromptSubmit", prompt="hello", **new)
+    for late in ("Stop", "PermissionRequest", "MessageDisplay"):
+        at_work.hook(late, **_BASH)
+    assert at_work.state() is State.THINKING
+    assert at_work.observer.conversation["transcript_path"] == "/new.jsonl"
+    at_work.hook("SessionEnd", reason="resume", **new)
+    at_work.hook("SessionStart", source="resume")
+    assert at_work.observer.conversation["session_id"] == SESSION, "the user went back to it"
 
 
 @pytest.mark.parametrize("payload", [{}, {"hook_event_name": "Odd"}, {"hook_event_name": None}])
