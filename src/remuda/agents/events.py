@@ -242,7 +242,10 @@ class PermissionRequested:
 
 @frozen
 class PermissionDecided:
-    """A permission request was decided, by a client or at the terminal. `id` is that of the call."""
+    """A permission request was decided, by a client or at the terminal. `id` is that of the call.
+
+    Empty: it was the dialog of a `DialogReported`.
+    """
 
     id: str
 

@@ -80,7 +80,7 @@ class EventObserver:
             if state is not None
         ]
 
-    def _state_after(self, event: AgentEvent) -> State | None:
+    def _state_after(self, event: AgentEvent) -> State | None:  # noqa: C901
         """Return the state that an event leads to; None for one that changes nothing."""
         match event:
             case ConversationStarted() | CommandRun(finished=True):
@@ -92,7 +92,7 @@ class EventObserver:
             case TurnStopped() | TurnInterrupted() | TurnFailed():
                 return self._turn_over(event)
             case PromptSubmitted():
-                self._working = True
+                self._begin()
             case ToolStarted():
                 self._tools.add(event.id)
             case ToolFinished():
@@ -101,11 +101,19 @@ class EventObserver:
             case PermissionRequested():
                 is_question = event.reason == "question"
                 self._asked[event.id] = State.WAITING_ANSWER if is_question else State.WAITING_PERMISSION
+            case PermissionDecided("") if not self._working:  # a dialog that was open at rest
+                return State.IDLE
             case PermissionDecided():
                 self._asked.pop(event.id, None)
             case _:
                 return None
         return self._at_work() if self._working else None
+
+    def _begin(self) -> None:
+        if not self._working:  # what was reported after the end of the turn before is not of this one
+            self._tools.clear()
+            self._asked.clear()
+        self._working = True
 
     def _at_work(self) -> State:
         if self._asked:

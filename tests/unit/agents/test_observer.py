@@ -28,6 +28,7 @@ from support.mustang.agent import MustangPrompts, StableTransport
 _START = [ConversationStarted("startup"), PromptSubmitted("go", "t")]
 _TOOL = [*_START, ToolStarted("hoof", {}, "k")]
 _ASKED = [*_TOOL, PermissionRequested("hoof", {}, id="k")]
+_STOP, _NEXT = TurnStopped("done", "t"), PromptSubmitted("next", "u")
 
 
 def observer() -> EventObserver:
@@ -63,6 +64,13 @@ def last_state(*events: AgentEvent) -> str | None:
         ([CommandRun("graze")], "idle"),
         ([DialogReported("permission", "may I", "box")], "waiting_permission"),
         ([TurnStopped("done", "t"), ToolFinished("late", ok=True)], None),
+        ([*_START, _STOP, PermissionRequested("hoof", {}, id="late")], None),
+        ([*_START, _STOP, PermissionRequested("hoof", {}, id="late"), _NEXT], "thinking"),
+        ([*_START, _STOP, ToolStarted("hoof", {}, "late"), _NEXT], "thinking"),
+        ([*_ASKED, PromptSubmitted("meanwhile", "u")], "waiting_permission"),
+        ([_STOP, DialogReported("question", "which", "box"), PermissionDecided("")], "idle"),
+        ([*_TOOL, DialogReported("question", "which", "box"), PermissionDecided("")], "tool_use"),
+        ([_STOP, PermissionDecided("k")], None),
     ],
 )
 def test_state_follows_the_events(events: list[AgentEvent], state: str | None) -> None:

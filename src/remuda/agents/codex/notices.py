@@ -7,6 +7,7 @@ subagents (`parentThreadId`). Only the conversation is reported.
 from __future__ import annotations
 
 import shlex
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -195,6 +196,7 @@ class ThreadReader:
         """Turns that were seen to start, the last ones."""
         self.open: dict[str, tuple[object, str, Document]] = {}
         """Requests that wait for an answer: their id on the wire, method and parameters, by call."""
+        self._dialogs: deque[object] = deque(maxlen=8)  # open in codex, by their id on the wire
         self.first_messages: dict[str, str | None] = {}
         """The client's id of the message that started a turn, by turn."""
         self.listed_end: Document | None = None
@@ -382,6 +384,8 @@ class ThreadReader:
     def _request(self, message: Document) -> list[AgentEvent]:
         method, params = str(message.get("method")), as_object(message.get("params"))
         turn_id, call = str(params.get("turnId") or "") or None, request_id(params)
+        if turn_id in self._ended:
+            return []
         self._begin(turn_id or "")
         if method in _APPROVALS or method == _QUESTIONS:
             is_known = call in self.open  # a new client gets open requests again
@@ -395,11 +399,15 @@ class ThreadReader:
             given = _question_input(params)
             return [PermissionRequested(QUESTION, given, "question", prompt_id=turn_id, id=call)]
         if method in _DIALOGS:
+            self._dialogs.append(message["id"])
             reason = "permission" if method == _DIALOGS[0] else "question"
             return [DialogReported(reason, str(params.get("message") or params.get("reason") or ""), method)]
         return []
 
     def _resolved(self, wire_id: object) -> list[AgentEvent]:
+        if wire_id in self._dialogs:
+            self._dialogs.remove(wire_id)
+            return [PermissionDecided("")]
         calls = [call for call, (known, _, _) in self.open.items() if known == wire_id]
         for call in calls:
             del self.open[call]

@@ -42,6 +42,7 @@ class CopilotObserver:
         self._env = env
         self.conversation: dict[str, Any] = {}
         self.permission_mode: str | None = None
+        self._working = False
         self._tools = 0  # those that began and have not ended
         self._shown: tuple[str | None, bool | None] = (None, None)
         """The dialog, and whether work is shown, as the screen last had them."""
@@ -85,26 +86,26 @@ class CopilotObserver:
     def _state_after(self, event: AgentEvent, *, hooked: bool) -> State | None:
         match event:
             case PromptSubmitted() | PromptRecorded():
-                self._tools = 0
+                self._working, self._tools = True, 0
                 return State.THINKING
-            case ToolStarted() if not hooked:
-                self._tools += 1
-                return State.TOOL_USE
+            case ToolStarted():
+                self._working = True
+                self._tools += not hooked
+                return None if hooked else State.TOOL_USE
             case ToolFinished() if not hooked:
                 self._tools = max(0, self._tools - 1)
                 return State.TOOL_USE if self._tools else State.THINKING
+            case PermissionRequested() | DialogReported() if hooked and not self._working:
+                return None  # of a turn that is over: nothing would report that it was closed
             case PermissionRequested():
                 return State.WAITING_PERMISSION
             case DialogReported():
                 return State.WAITING_PERMISSION if event.reason == "permission" else State.WAITING_ANSWER
             case PermissionDecided():
                 return State.TOOL_USE
-            case TurnStopped():
-                return State.IDLE
-            case TurnInterrupted():
-                return State.INTERRUPTED
-            case TurnFailed():
-                return State.LIMITED if event.kind is Failure.RATE_LIMITED else State.ERROR
+            case TurnStopped() | TurnInterrupted() | TurnFailed():
+                self._working = False
+                return _state_at_end(event)
         return None
 
     # ── the terminal ──
@@ -131,6 +132,16 @@ class CopilotObserver:
 
     def suspended(self, lines: Sequence[str]) -> bool:
         return False
+
+
+def _state_at_end(event: TurnStopped | TurnInterrupted | TurnFailed) -> State:
+    match event:
+        case TurnFailed():
+            return State.LIMITED if event.kind is Failure.RATE_LIMITED else State.ERROR
+        case TurnInterrupted():
+            return State.INTERRUPTED
+        case TurnStopped():
+            return State.IDLE
 
 
 def _detail(event: AgentEvent) -> str:

@@ -11,6 +11,7 @@ from remuda.agents.codex.notices import ThreadReader, find_turn, is_conversation
 from remuda.agents.codex.prompting import CodexPrompts
 from remuda.agents.events import (
     AgentEvent,
+    DialogReported,
     Failure,
     MessageRecorded,
     PermissionDecided,
@@ -115,6 +116,22 @@ def test_a_request_is_reported_once_and_ends_where_it_was_decided(reader: Thread
     assert read(reader, note("serverRequest/resolved", requestId=8)) == [PermissionDecided("c")]
     assert CodexPermissions().is_plain(given, "command")
     assert not CodexPermissions().is_plain({**given, "network": {"host": "x"}}, "command")
+
+
+def test_a_request_of_a_turn_that_has_ended_is_not_reported(reader: ThreadReader) -> None:
+    read(reader, user("u1", "hi"), ended("u1"))
+    asked = note("item/commandExecution/requestApproval", itemId="c1", turnId="u1", command="ls")
+    assert read(reader, {**asked, "id": 7}) == []
+    assert reader.open == {}
+    assert reader.running is None
+
+
+def test_a_dialog_ends_where_it_was_answered(reader: ThreadReader) -> None:
+    asked = note("mcpServer/elicitation/request", turnId=None, message="Which one?")
+    [dialog] = read(reader, {**asked, "id": 7})
+    assert dialog == DialogReported("question", "Which one?", "mcpServer/elicitation/request")
+    assert read(reader, note("serverRequest/resolved", requestId=7)) == [PermissionDecided("")]
+    assert read(reader, note("serverRequest/resolved", requestId=7)) == []
 
 
 def test_a_tool_and_its_state(reader: ThreadReader) -> None:
