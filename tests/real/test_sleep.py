@@ -197,12 +197,22 @@ if counts.SOAK:
         kills.judge(prompts(model).count)
 
 
-def test_model_that_was_changed_by_a_command_keeps_it_awake(cli: RealCli, start: Start) -> None:
-    post = Post(keep(start, cli))
+def test_model_that_was_changed_by_a_command_is_there_after_two_wakes(
+    cli: RealCli, start: Start, model: LoopbackModel
+) -> None:
+    post = Post(keep(start, cli, "--model", "opus"))
     post.watcher.settled("idle")
     post.send("/model haiku", command=True)
-    post.send("hello")
-    until(lambda: "/model" in why_awake(post.client), "the reason")
+    post.send("the first")
+    put_to_sleep(post)
+    post.client.request("wake")
+    post.watcher.settled("idle")
+    put_to_sleep(post)
+    post.send("the second")
+    first, second = (model.wait_for(prompt).model for prompt in ("the first", "the second"))
+    assert second == first
+    assert "haiku" in second
+    assert command_line(post).count("--model") == 1
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,8 @@ class LaunchContext:
     """Whether nothing waits for a report of its start: its process and its conversation are known."""
     permission_mode: str = ""
     """The mode to go on in, in the agent's own words; empty for that of the arguments and settings."""
+    model: str = ""
+    """The same for the model."""
     permissions: Sequence[Mapping[str, Any]] = ()
     """What was allowed for this conversation, in the agent's own words."""
     prompt: str | None = None
@@ -215,6 +217,9 @@ class Observer(Protocol):
 
 class Resumption(Protocol):
     """What a new process of an agent would bring back of the one that runs, whose reports it takes."""
+
+    model: str
+    """What the model was changed to since the start, in the agent's own words; empty if it was not."""
 
     def take(self, report: Report) -> None: ...
 

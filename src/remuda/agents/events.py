@@ -101,6 +101,9 @@ class CommandRun:
     """The agent itself reported that it is done: nothing more will be reported of it."""
     conversation: str | None = None
     """The conversation that it started."""
+    arguments: str = ""
+    output: str = ""
+    """What it printed. Where this is reported apart from the command, `name` is empty."""
 
 
 @frozen

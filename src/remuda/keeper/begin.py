@@ -75,11 +75,13 @@ def begin(
     permission_mode: str | None = None,
     permissions: Sequence[Mapping[str, Any]] = (),
     *,
+    model: str = "",
     is_known: bool = False,
 ) -> StartedProgram:
     """Start the program. Raises the reason if it cannot run, `NotSafe` if a self-test found it unsafe.
 
-    `permission_mode`: its session was asleep, and it goes on in that mode, with those `permissions`.
+    `permission_mode`: its session was asleep, and it goes on in that mode, with those `permissions`, and with
+    that `model` unless it is empty.
     `is_known`: its start need not be reported.
     """
     agent = find_agent(spec.agent)
@@ -102,6 +104,7 @@ def begin(
         conversation=conversation or {},
         woken=permission_mode is not None,
         permission_mode=permission_mode or "",
+        model=model,
         permissions=permissions,
         is_known=is_known,
         limits_turns=bool(spec.max_turns),

@@ -99,7 +99,7 @@ class Keeper:
         self._was_woken = False
         self._is_program = False
         """Whether the agent is the program that was started, and not a child of a wrapper."""
-        self._permission_mode = ""
+        self._permission_mode = self._model = ""
         """The mode that the agent was in when it fell asleep."""
         self._permissions: list[Mapping[str, Any]] = []
         """What was allowed for its conversation, in the agent's own words."""
@@ -539,6 +539,7 @@ class Keeper:
         session, resumption = self._sleeping_parts()
         lines = session.screen.lines() if session.screen is not None else []
         self._permission_mode = resumption.permission_mode(lines) or ""
+        self._model = resumption.model or self._model  # also what was chosen before an earlier sleep
         self._record = replaced(self._record, asleep=True)
         self._save_record()
 
@@ -571,7 +572,16 @@ class Keeper:
         # Without a prompt, its report says that it is ready.
         is_known = self._is_program and prompt is not None
         conversation, mode = self._record.conversation, self._permission_mode
-        begun = begin(spec, self._paths, prompt, conversation, mode, self._permissions, is_known=is_known)
+        begun = begin(
+            spec,
+            self._paths,
+            prompt,
+            conversation,
+            mode,
+            self._permissions,
+            model=self._model,
+            is_known=is_known,
+        )
         log.info("started pid %d: %s", begun.pty.pid, shlex.join(begun.launch.argv))
         self._begun, self._was_woken = begun, True
         try:

@@ -74,6 +74,9 @@ def prepare(context: LaunchContext, program_words: int = 1) -> Launch:
         added += ["--permission-mode", context.permission_mode]
     elif not _permission_mode_chosen(arguments, settings, context):
         added += ["--permission-mode", MANUAL_MODE]
+    if context.model:
+        arguments = without_flags(arguments, ("--model",))
+        added += ["--model", context.model]
     transcript = find_transcript(context.env, context.conversation)
     if transcript is not None and has_messages(transcript):
         # Its first prompt was answered before, and flags for the start of a conversation no longer apply.

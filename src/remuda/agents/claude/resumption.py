@@ -1,9 +1,9 @@
 """What `claude --resume` brings back of a process that has ended, and what it does not. Pure but for `check`.
 
-Facts (2.1.325): the conversation comes back with its id. The permission mode is passed as an argument, and
-what a client allowed for the conversation in our settings file. Work in the background ends with the process,
-and so do scheduled prompts. The terminal's dialog also offers to allow something for the conversation. What
-was chosen there is not reported: only that the tool ran.
+Facts (2.1.325): the conversation comes back with its id. The permission mode is passed as an argument, and so
+is the model that `/model NAME` chose. What a client allowed for the conversation is in our settings file.
+Work in the background ends with the process, and so do scheduled prompts. The terminal's dialog also offers
+to allow something for the conversation. What was chosen there is not reported: only that the tool ran.
 """
 
 from __future__ import annotations
@@ -29,6 +29,13 @@ _LASTING_COMMANDS = frozenset(
     | {"rc", "remote-control", "sandbox"}
 )
 _BYPASS = "bypassPermissions"
+# The record of a `/model` that was not cancelled in its dialog (2.1.280 to 2.1.325).
+_SWITCHED = "Set model to "
+_DEFAULT = "default"
+
+
+def _changed_by(command: str) -> str:
+    return f"what /{command} changed"
 
 
 class ClaudeResumption:
@@ -42,6 +49,9 @@ class ClaudeResumption:
         self._background: list[str] = []
         self._has_shell = False
         self._hooked = False
+        self.model = ""
+        self._choice = ""
+        """What the last `/model` asked for; empty if it was chosen in its dialog."""
         self._cwd = cwd
         self._tracker = PermissionTracker()
         self._undecided: dict[str, str] = {}
@@ -72,8 +82,12 @@ class ClaudeResumption:
                 ]
             case StatusReported(status=status):
                 self._has_shell = status == "shell"
-            case CommandRun(name=name) if name in _LASTING_COMMANDS:
-                self._note(f"what /{name} changed")
+            case CommandRun(name=name, arguments=arguments) if name in _LASTING_COMMANDS:
+                self._note(_changed_by(name))
+                self._choice = arguments if name == "model" and arguments != _DEFAULT else ""
+            case CommandRun(name="", output=output) if output.startswith(_SWITCHED) and self._choice:
+                self.model = self._choice
+                self._lasting.remove(_changed_by("model"))
 
     def _take_permissions(self, report: Report) -> None:
         asked = self._tracker.take(report)

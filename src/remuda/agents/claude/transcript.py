@@ -41,9 +41,11 @@ _FEEDBACK = "Stop hook feedback:"
 # At its beginning only: a prompt may quote one.
 _COMMAND_NAME = re.compile(
     r"\s*(?:<command-message>[^<]*</command-message>\s*)?<command-name>/?([^<]+)</command-name>"
+    r"(?:.*?<command-args>(.*)</command-args>)?",
+    re.DOTALL,
 )
-# What a command printed, as `/compact` of 2.1.315 and before; later versions have a `system` record for it.
-_COMMAND_OUTPUT = re.compile(r"\s*<local-command-std(out|err)>.*</local-command-std\1>\s*", re.DOTALL)
+# What a command printed, as `/model`, and `/compact` of 2.1.315 and before; others have a `system` record.
+_COMMAND_OUTPUT = re.compile(r"\s*<local-command-std(out|err)>(.*)</local-command-std\1>\s*", re.DOTALL)
 _UNKNOWN_COMMAND = re.compile(r"Unknown command: /?(\S+)")
 SIDECHAIN = "sidechain"
 
@@ -101,9 +103,9 @@ def _event(record: Record, at: float) -> AgentEvent | None:
         return None
     text = _content(record)
     if found := _COMMAND_NAME.match(text):
-        return CommandRun(found[1], finished=False)
-    if _COMMAND_OUTPUT.fullmatch(text):
-        return CommandRun("")
+        return CommandRun(found[1], finished=False, arguments=(found[2] or "").strip())
+    if found := _COMMAND_OUTPUT.fullmatch(text):
+        return CommandRun("", output=found[2])
     notice = text.startswith(TASK_NOTICE)
     return PromptRecorded(text, name_at(record, "promptId"), name_at(record, "sessionId"), notice)
 

@@ -281,10 +281,9 @@ def test_record_of_no_concern_says_nothing(record: dict[str, Any]) -> None:
 
 def test_output_of_a_command_ends_it_also_as_a_prompt_of_the_user() -> None:
     """As `/compact` is recorded by 2.1.280 to 2.1.315."""
-    told = (
-        "<local-command-stdout>\x1b[2mCompacted (ctrl+o to see full summary)\x1b[22m</local-command-stdout>"
-    )
-    assert recorded(user(told)) == CommandRun("")
+    text = "\x1b[2mCompacted (ctrl+o to see full summary)\x1b[22m"
+    told = f"<local-command-stdout>{text}</local-command-stdout>"
+    assert recorded(user(told)) == CommandRun("", output=text)
     assert isinstance(recorded(user(f"{told} what does this mean?")), PromptRecorded)
 
 

@@ -16,6 +16,7 @@ from remuda.agents.claude.registry import read_registry
 from remuda.agents.claude.resumption import ClaudeResumption
 from remuda.agents.claude.screen import read_mode
 from remuda.agents.claude.transcript import read_record
+from remuda.agents.events import Report
 from remuda.agents.permission import PermissionDecision, PermissionRequest, PermissionTracker
 from remuda.errors import NotSafe
 
@@ -97,12 +98,44 @@ def test_scheduled_prompt_and_another_worktree_are_lost_for_good() -> None:
     assert made.losses(MANUAL) == ["a scheduled prompt", "another working folder (EnterWorktree)"]
 
 
+def command(name: str, arguments: str = "") -> Report:
+    """As 2.1.325 writes it."""
+    words = (f"<command-name>/{name}</command-name>", f"<command-message>{name}</command-message>")
+    content = "\n            ".join([*words, f"<command-args>{arguments}</command-args>"])
+    return read_record({"type": "user", "message": {"role": "user", "content": content}})
+
+
+def printed(text: str) -> Report:
+    content = f"<local-command-stdout>{text}</local-command-stdout>"
+    return read_record({"type": "user", "message": {"role": "user", "content": content}})
+
+
+SWITCHED = printed("Set model to `Haiku 5.5` and saved as your default for new sessions")
+
+
 @pytest.mark.parametrize("name", ["model", "permissions", "ide", "remote-control"])
 def test_command_that_changes_the_process_is_lost(name: str) -> None:
     made = resumption()
-    content = f"<command-name>/{name}</command-name>\n<command-message>{name}</command-message>"
-    made.take(read_record({"type": "user", "message": {"role": "user", "content": content}}))
+    made.take(command(name))
     assert made.losses(MANUAL) == [f"what /{name} changed"]
+
+
+def test_model_that_a_command_names_is_brought_back() -> None:
+    made = resumption()
+    for report in (command("model", "haiku"), SWITCHED, command("model", "opusplan"), SWITCHED):
+        made.take(report)
+    assert (made.losses(MANUAL), made.model) == ([], "opusplan")
+
+
+@pytest.mark.parametrize("choice", ["", "default"], ids=["in its dialog", "that of the settings"])
+def test_model_that_has_no_name_keeps_it_awake_until_one_is_named(choice: str) -> None:
+    made = resumption()
+    for report in (command("model", "haiku"), SWITCHED, command("model", choice), SWITCHED):
+        made.take(report)
+    assert made.losses(MANUAL) == ["what /model changed"]
+    for report in (command("cost"), printed("$0.00"), command("model", "haiku"), SWITCHED):
+        made.take(report)
+    assert (made.losses(MANUAL), made.model) == ([], "haiku")
 
 
 READ = {"tool_name": "Read", "tool_input": {"file_path": "/etc/hosts"}}
@@ -212,6 +245,7 @@ def launched(
     *,
     is_known: bool = False,
     given: Sequence[Mapping[str, Any]] = (),
+    model: str = "",
 ) -> Launch:
     context = LaunchContext(
         argv=["claude", *arguments],
@@ -224,6 +258,7 @@ def launched(
         woken=True,
         is_known=is_known,
         permission_mode=mode,
+        model=model,
         permissions=given,
     )
     return prepare(context)
@@ -234,6 +269,13 @@ def test_woken_agent_is_started_in_the_mode_that_it_was_in(tmp_path: Path) -> No
     assert [word for word in argv if word.startswith("--permission-mode")] == ["--permission-mode"]
     assert argv[argv.index("--permission-mode") + 1] == "plan"
     assert argv[-2:] == ["--model", "sonnet"]
+
+
+@pytest.mark.parametrize("given", [["--model", "sonnet"], ["--model=sonnet"], []])
+def test_woken_agent_is_started_with_the_model_that_it_had(tmp_path: Path, given: list[str]) -> None:
+    argv = launched(tmp_path, given, "plan", model="haiku").argv
+    assert [argv[n + 1] for n, word in enumerate(argv) if word.startswith("--model")] == ["haiku"]
+    assert "sonnet" not in " ".join(argv)
 
 
 def test_woken_agent_does_not_offer_a_summary_of_its_old_conversation(tmp_path: Path) -> None:
