@@ -237,7 +237,11 @@ def test_stop_interrupts_the_turn_and_what_is_not_known_is_not_guessed(bench: Be
     until(lambda: bench.row()["unknown"], "unknown cost")
     shown = bench.remuda("budget")
     assert "not known, and not counted: the cost of some messages" in shown.err
+    checked = bench.remuda("budget", "check")
+    assert "these models were used, and their cost is not known: claude-sonnet-1" in checked.err
     assert bench.item("unknown") is None
+    bench.boss.end()
+    assert "[prices] is not set" in bench.remuda("budget", "check").err
 
 
 def test_stop_at_a_permission_dialog_ends_the_turn_before_anyone_allows_it(bench: Bench) -> None:

@@ -23,7 +23,7 @@ from remuda.errors import InvalidOptions
 from remuda.names import did_you_mean
 
 from .records.figures import UsageSum
-from .usage_report import Prices
+from .usage_report import KINDS, Prices
 
 
 class BudgetAction(StrEnum):
@@ -216,6 +216,23 @@ def _used(
     counts = [getattr(row, kind) for row in rows for kind in kinds]
     known_counts = [one for one in counts if one is not None]
     return (float(sum(known_counts)) if known_counts else None), len(known_counts) < len(counts)
+
+
+def cost_warnings(limits: Iterable[BudgetLimit], prices: Prices, unpriced: Iterable[str] = ()) -> list[str]:
+    """Return why limits on cost may not hold. `unpriced`: models that were used, at an unknown cost."""
+    names = [f"'{one.name}'" for one in limits if one.measure == "cost"]
+    if not names:
+        return []
+    found = [
+        f'[prices."{model}"] has no {" and no ".join(missing)}: a message that uses it has no known cost'
+        for model, table in prices.models.items()
+        if (missing := [kind for kind in KINDS if kind not in table])
+    ]
+    if models := sorted(set(unpriced)):
+        found.append(f"these models were used, and their cost is not known: {', '.join(models)}")
+    elif not prices.models:
+        found.append("[prices] is not set: only the cost that an agent itself reports in USD counts")
+    return [f"{' and '.join(names)} may not hold: {one}" for one in found]
 
 
 # ── what follows ──

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from remuda.boss.budgets import BudgetAction, BudgetLimit
+from remuda.boss.budgets import BudgetAction, BudgetLimit, cost_warnings
 from remuda.boss.client import BossClient
 from remuda.boss.evidence.spending import budget_file, load_budget
 from remuda.boss.folder import BossFolder
-from remuda.errors import InvalidOptions
+from remuda.boss.usage_report import Prices
+from remuda.config import load_own_config
+from remuda.errors import InvalidOptions, RemudaError
 
 from .common import json_option, short_path
 from .output import complain, echo, print_json, print_table
@@ -60,6 +63,9 @@ def command(ctx: click.Context, as_json: bool) -> None:
 def check(given: Path | None, as_json: bool) -> None:
     """Check the budget file. Needs no boss, and changes nothing.
 
+    A limit on 'cost' holds only what has a price in the table [prices] of your configuration. The command
+    warns about what has none; a running boss names the models that were used without.
+
     \b
     Examples:
       remuda budget check
@@ -69,13 +75,29 @@ def check(given: Path | None, as_json: bool) -> None:
     limits = load_budget(path)
     if given is not None and not path.exists():
         raise InvalidOptions(f"budget file {given} not found", hint="check the path given with --file")
+    warnings = _cost_warnings(limits)
     if as_json:
-        print_json({"file": str(path), "exists": path.exists(), "limits": [_limit(one) for one in limits]})
+        found = {"file": str(path), "exists": path.exists(), "limits": [_limit(one) for one in limits]}
+        print_json(found | {"warnings": warnings})
         return
     count = f"{len(limits)} limit{'s' * (len(limits) != 1)}"
     echo(f"{short_path(str(path))}: {count if path.exists() else 'not found; nothing is limited'}")
     for one in limits:
         echo(f"  {one.name}: {one.action} at {one.show(one.most)} per {' and '.join(one.per)}")
+    for warning in warnings:
+        complain(warning)
+
+
+def _cost_warnings(limits: Sequence[BudgetLimit]) -> list[str]:
+    if all(one.measure != "cost" for one in limits):
+        return []
+    config = load_own_config(os.environ)
+    try:
+        rows: list[Row] = BossClient().get("usage", by="model")["rows"]
+    except RemudaError:  # no boss, or one that does not count
+        rows = []
+    unpriced = [row["key"] for row in rows if row["key"] and (row["cost"] is None or row["cost_partial"])]
+    return cost_warnings(limits, Prices(config.currency, config.prices), unpriced)
 
 
 def _limit(limit: BudgetLimit) -> Row:

@@ -13,13 +13,14 @@ from remuda.boss.budgets import (
     CountedUsage,
     LimitAccount,
     LiveSession,
+    cost_warnings,
     find_accounts,
     hold_entries,
     holds,
     read_budget,
 )
 from remuda.boss.records.figures import UsageSum
-from remuda.boss.usage_report import Prices
+from remuda.boss.usage_report import KINDS, Prices
 from remuda.errors import InvalidOptions
 
 NOW = 1_700_000_000.0
@@ -74,6 +75,20 @@ def test_accounts_what_is_not_known_is_never_over_and_is_named() -> None:
     (found_cost,) = accounts(cost, [live("a")], CountedUsage(today=rows))
     assert found_cost.used == pytest.approx(0.200009, abs=1e-3)
     assert (found_cost.unknown, found_cost.is_over) == (("the cost of some messages",), True)
+
+
+def test_cost_warnings_name_what_has_no_price() -> None:
+    money, tokens = BudgetLimit("money", "cost", 5, ("day",)), BudgetLimit("work", "tokens", 5, ("day",))
+    known = Prices("USD", {"claude-*": dict.fromkeys(KINDS, 1.0), "gpt-*": {"input": 1.0, "output": 2.0}})
+    assert cost_warnings([tokens], Prices(), ["gpt-6"]) == []
+    [nothing] = cost_warnings([money, tokens], Prices())
+    assert nothing.startswith("'money' may not hold: [prices] is not set")
+    [used] = cost_warnings([money], Prices(), ["m2", "m1", "m2"])
+    assert used.endswith("their cost is not known: m1, m2")
+    [missing, other] = cost_warnings([money], known, ["grok-5"])
+    assert '[prices."gpt-*"] has no cache_read and no cache_write' in missing
+    assert other.endswith("grok-5")
+    assert cost_warnings([money], Prices("USD", {"claude-*": dict.fromkeys(KINDS, 1.0)})) == []
 
 
 def test_accounts_of_a_session_count_the_conversations_before_a_clear_and_keep_what_was_allowed() -> None:
