@@ -299,7 +299,7 @@ def _place(item: Item) -> tuple[str, str]:
 
 def reason(item: Item) -> str:
     """Return the reason and what belongs to it: `permission: Bash`, `stopped (interrupted)`, `limited until
-    14:30`, `hung: silent for 10m`, `left alone after 5 restarts`.
+    14:30`, `hung: silent for 10m`, `left alone after 5 restarts`, `permission: Bash, over budget`.
     """
     text = one_line(str(item["reason"]))
     detail = item.get("detail") or {}
@@ -314,8 +314,8 @@ def reason(item: Item) -> str:
         return f"left alone after {detail.get('tries')} restarts" + (f": {why}" if why else "")
     if item["reason"] == "budget" and isinstance(asked := detail.get("input"), Mapping):
         return f"{text}: {one_line(str(asked.get('limit')))}"
-    tool = detail.get("tool")
-    return f"{text}: {one_line(str(tool))}" if tool and item["reason"] == "permission" else text
+    tool, over = detail.get("tool"), ", over budget" if detail.get("over_budget") else ""
+    return f"{text}: {one_line(str(tool))}{over}" if tool and item["reason"] == "permission" else text + over
 
 
 def way_to(item: Item) -> str:

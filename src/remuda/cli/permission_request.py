@@ -171,6 +171,8 @@ def print_request(approval: Approval, session: Mapping[str, Any] | None = None) 
 
 def request_lines(approval: Approval, session: Mapping[str, Any] | None = None) -> Iterator[str]:
     yield from _head_lines(approval, session)
+    if over := approval["detail"].get("over_budget"):
+        yield from _field_lines("over budget", over)
     questions = questions_of(approval)
     for name, value in approval["input"].items():
         if name == "questions" and questions:

@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+from remuda.agents.state import Source
+from remuda.boss.attention.model import Event, EventKind
+from remuda.boss.attention.rules import make_ask_id
+from remuda.boss.attention.session_index import SessionIndex
 from remuda.boss.budgets import (
     BudgetAction,
     BudgetLimit,
@@ -19,6 +23,7 @@ from remuda.boss.budgets import (
     holds,
     read_budget,
 )
+from remuda.boss.notices.notification import words
 from remuda.boss.records.figures import UsageSum
 from remuda.boss.usage_report import KINDS, Prices
 from remuda.errors import InvalidOptions
@@ -75,6 +80,32 @@ def test_accounts_what_is_not_known_is_never_over_and_is_named() -> None:
     (found_cost,) = accounts(cost, [live("a")], CountedUsage(today=rows))
     assert found_cost.used == pytest.approx(0.200009, abs=1e-3)
     assert (found_cost.unknown, found_cost.is_over) == (("the cost of some messages",), True)
+
+
+def test_request_of_a_session_over_its_budget_says_so_until_messages_flow_again() -> None:
+    def event(kind: EventKind, at: float, **facts: Any) -> Event:
+        return Event(kind, "s", NOW + at, Source.HOOK, f"{kind}:{at}", facts)
+
+    index, bash = SessionIndex(), {"tool": "Bash", "input": {"command": "make"}}
+    why = "budget 'small': 14 turns used of 10 turns"
+    hold = event(EventKind.HELD, 3, tool="budget", input={}, message="m", over_budget=why)
+
+    def shown() -> set[str | None]:
+        index_items = [item.detail for item in index.queue()]
+        requests = [one for one in index.entries["s"].approvals.values() if one.tool == "Bash"]
+        return {one.get("over_budget") for one in (*index_items, *(one.detail for one in requests))}
+
+    for one in (event(EventKind.PROMPTED, 1, prompt="go"), event(EventKind.ASKED, 2, **bash)):
+        index.take(one, NOW)
+    assert shown() == {None}
+    index.take(hold, NOW)
+    assert shown() == {why}
+    [item] = index.queue()
+    assert words(item, None)["title"].endswith(": permission, over budget")
+    index.take(event(EventKind.ASK_ENDED, 4, ask=make_ask_id(hold)), NOW)
+    assert shown() == {why}, "denied: it is still paused"
+    index.take(event(EventKind.HELD, 5), NOW)
+    assert shown() == {None}
 
 
 def test_cost_warnings_name_what_has_no_price() -> None:

@@ -118,6 +118,11 @@ class SessionProjection:
         return self.hold if is_open else None
 
     @property
+    def over_budget(self) -> str:
+        """Return which budget it has used up, also after a human denied more; empty for none."""
+        return "" if self.hold is None else str(self.hold.facts.get("over_budget") or "a budget is used up")
+
+    @property
     def asking(self) -> Ask | None:
         """Return the dialog to answer first.
 
@@ -163,6 +168,7 @@ class SessionProjection:
             more = len(self.open_asks) - 1
             detail = ask.detail | {"ask": ask.id} | ({"more": more} if more else {})
             detail |= {} if ask.key else {"at_terminal": True}  # there is nothing that could be decided
+            detail |= {"over_budget": self.over_budget} if self.over_budget else {}
             return Wait(ask.reason, ask.asked_at, str(ask.facts.get("message", "")), detail)
         if (hold := self.open_hold) is not None and hold.asked_at > self.dismissed_at:
             message = str(hold.facts.get("message", ""))

@@ -300,6 +300,10 @@ class SessionIndex:
             after = replace(after, state=ApprovalState.ENDED, at=ask.ended_at or projection.shut_at)
         if ask.proof != after.proof:
             after = replace(after, proof=ask.proof)
+        over = projection.over_budget if is_open and not is_hold else ""
+        if over != after.detail.get("over_budget", ""):
+            others = {name: value for name, value in after.detail.items() if name != "over_budget"}
+            after = replace(after, detail=others | ({"over_budget": over} if over else {}))
         if after != before:
             entry.approvals[ask.id] = changes.approvals[ask.id] = after
 

@@ -431,6 +431,7 @@ def _facts(hold: BudgetHold, currency: str) -> dict[str, Any]:
     return {
         "tool": "budget",
         "mark": hold.mark,
+        "over_budget": hold.reason(currency),
         "refuses": dict(BUDGET_REFUSES),
         "message": f"{hold.reason(currency)}; no message is delivered. Approve to allow up to "
         f"{show(account.next_allowed, currency)}",

@@ -112,6 +112,8 @@ def request_page(approval: Approval, who: str, where: str | None = None, *, is_b
         who=who, tool=approval.tool
     )
     head = f"<p class=where>{_text(where)}</p>\n" if where else ""
+    if over := approval.detail.get("over_budget"):
+        head += f"<p>Over budget: {_text(str(over))}</p>\n"
     questions = "" if approval.refuses.get("allow") else "".join(_questions(approval))
     offered = bool(questions) and approval.state is ApprovalState.OPEN and not is_button
     shown = head + ("" if offered else "".join(_asked(approval)))

@@ -107,8 +107,9 @@ def words(item: Item, session: Session | None, link: str = "", page: str = "") -
     name = short(label(session.name, session.repo or session.cwd, session.id), _NAME)
     asked = item.detail.get("options") if item.reason is Reason.QUESTION else None
     message = question_text(asked) if isinstance(asked, list) and asked else short(item.message, _SHORT)
+    over = ", over budget" if item.detail.get("over_budget") else ""
     return {
-        "title": f"{name}: {item.reason}",
+        "title": f"{name}: {item.reason}{over}",
         "message": printable(message) or short(str(item.detail.get("waiting_for") or item.reason), _SHORT),
         "reason": str(item.reason),
         "session": name,

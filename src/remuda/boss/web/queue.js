@@ -314,6 +314,7 @@ function Detail({ item, control }) {
         ${session ? html`<a href=${href('session', session.id)}><${Name} text=${label(session, item.session_id)} /></a>` : html`<${Name} text=${item.session_id} />`}
         <span class="dim since"><${Since} at=${item.since} after=" ago" /></span></h2>
       <p class="dim where"><bdi>${visible(session?.cwd ?? '')}</bdi>${session?.title && html` · <${Name} text=${session.title} />`}
+        ${item.detail?.over_budget && ` · ${visible(item.detail.over_budget)}`}
         ${item.detail?.subagent && ' · asked by a subagent'}${item.detail?.more > 0 && ` · ${plural(item.detail.more, 'more request')} after this`}</p>
     </header>
     <div class="body">
