@@ -27,7 +27,12 @@ VERSIONS_PAGE = ROOT / "docs" / "reference" / "versions.md"
 AGENTS_PAGE = ROOT / "docs" / "reference" / "agents.md"
 BEGIN, END = "<!-- made by scripts/canary.py -->\n", "<!-- end of the self-test -->\n"
 _TIMEOUT = 900
-_CELLS = {Verdict.HOLDS: "yes", Verdict.FAILS: "no", Verdict.UNKNOWN: "not known"}
+_CELLS = {
+    Verdict.HOLDS: "yes",
+    Verdict.FAILS: "no",
+    Verdict.SLOW: "too slow here",
+    Verdict.UNKNOWN: "not known",
+}
 
 Result = dict[str, Any]
 """As `remuda doctor --agent AGENT --json` prints it, without what is true of this machine only."""

@@ -39,9 +39,9 @@ def check_default_limit(
     """
     is_busy = os.getloadavg()[0] > 2 * (os.cpu_count() or 1)
     found = try_binary(remuda, agent, binary, None)
-    late = verdicts(found, "not known")
+    late = verdicts(found, "not known") | verdicts(found, "too slow here")
     record_property("seconds", found["seconds"])
-    record_property("not known", sorted(late))
+    record_property("not known, or too slow", sorted(late))
     failed = verdicts(found, "does not hold")
     record_property("does not hold", sorted(failed))
     assert not [one for one in found["outcomes"] if one["safety"] and one["promise"] in failed], found
@@ -63,7 +63,7 @@ def check_self_test(
     remuda.env["TMPDIR"] = str(temporary)
     found = try_binary(remuda, agent, binary)
     assert verdicts(found, "does not hold") == known, found
-    assert verdicts(found, "not known") == set(), found
+    assert verdicts(found, "not known") | verdicts(found, "too slow here") == set(), found
     assert found["version"] == version
     recorded = json.loads(RECORDED.read_text())[agent][version]
     for verdict in ("holds", "does not hold", "not known"):

@@ -43,6 +43,7 @@ _MARKS = {"ok": ("ok  ", "green"), "note": ("note", "yellow"), "fail": ("FAIL", 
 _VERDICTS = {
     Verdict.HOLDS: ("holds         ", "green"),
     Verdict.FAILS: ("does not hold ", "red"),
+    Verdict.SLOW: ("too slow here ", "yellow"),
     Verdict.UNKNOWN: ("not known     ", "yellow"),
 }
 
@@ -73,7 +74,8 @@ def command(
     --agent tries the agent's CLI as it is installed here: whether each promise of Remuda holds on this
     version. It runs without a network and without your files or keys, with a made-up home and model. The
     result is stored under $REMUDA_HOME, where 'start', 'show' and 'doctor' read it. Exits with 1 if a promise
-    does not hold.
+    does not hold; not if it is 'too slow here' (a busy machine: try again with a longer --timeout) or not
+    known.
 
     \b
     Examples:

@@ -13,6 +13,8 @@ from remuda.tried_program import DOES_NOT_HOLD
 class Verdict(StrEnum):
     HOLDS = "holds"
     FAILS = DOES_NOT_HOLD
+    SLOW = "too slow here"
+    """It took longer than its limit, on a machine that is slow or busy: it may hold with more time."""
     UNKNOWN = "not known"
 
 

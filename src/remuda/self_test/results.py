@@ -118,8 +118,8 @@ def find_standing(agent: str, argv: Sequence[str] = (), path: str | None = None)
         return Standing(f"{never}; try it with: remuda doctor --agent {agent}", "note")
     named = f"{plan.program} {result.version}"
     if not result.broken:
-        unknown = sum(one.verdict is Verdict.UNKNOWN for one in result.outcomes)
-        rest = f", {unknown} not known" if unknown else ""
-        return Standing(f"{named}: {len(result.outcomes) - unknown} promises hold{rest}", "ok")
+        counts = {kind: sum(one.verdict is kind for one in result.outcomes) for kind in Verdict}
+        rest = [f"{counts[kind]} {kind}" for kind in (Verdict.SLOW, Verdict.UNKNOWN) if counts[kind]]
+        return Standing(", ".join([f"{named}: {counts[Verdict.HOLDS]} promises hold", *rest]), "ok")
     broken = "; ".join(f"{one.promise.what} ({one.promise.follows})" for one in result.broken)
     return Standing(f"{named}: does not hold: {broken}", "fail" if result.unsafe else "note")

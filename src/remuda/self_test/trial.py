@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from remuda.agents import find_agent
 from remuda.agents.prompting import ComposerKind, PromptProtocol
 from remuda.agents.self_test import Hazard, SelfTest
-from remuda.errors import RemudaError, SpawnFailed, WaitTimeout
+from remuda.errors import EXIT_CODES, RemudaError, SpawnFailed, WaitTimeout
 from remuda.inbox.receipts import Trace
 from remuda.keeper.client import KeeperClient
 from remuda.pool.client import Client
@@ -47,6 +47,11 @@ _SLOWER = 6.0
 """
 _TIMES_SLOWER = 5.0
 """On a busy machine it may take that many times as long. opencode's took 9.9 s, and the next one 2.4 s."""
+_ENOUGH = 10.0
+"""A step that took this many times as long as the start and the first message had enough time.
+
+With a load of 29 on two cores opencode took 60 s for those two, and its pool did not answer within 37 s.
+"""
 _PRESS_INTERVAL = 3.0
 """An agent may drop what is typed in the first moments of a dialog."""
 _WORDS = 12
@@ -57,6 +62,10 @@ _EXACT = 'one "two" \\n $HOME `id` <b>\n  indented äöü 漢字 🐎\n\nend of 
 
 class Broken(Exception):
     """A promise does not hold; the text says what was seen."""
+
+
+class OutOfTime(Broken):
+    """It was not seen within the limit of a step."""
 
 
 class Unsafe(Broken):
@@ -82,6 +91,11 @@ def texts_sent(requests: Sequence[Request], mark: str) -> list[str]:
     return [text for texts in turns for text in texts if mark in text]
 
 
+def _is_timeout(error: Exception) -> bool:
+    timed_out = isinstance(error, RemudaError) and error.exit_code == EXIT_CODES["TIMEOUT"]
+    return timed_out or isinstance(error, OutOfTime)
+
+
 class Trial:
     """One run. `report` gets each outcome as soon as it is known, from any thread."""
 
@@ -102,6 +116,8 @@ class Trial:
         self._report = report
         self._deadline = time.monotonic() + time_limit
         self._step_limit = time_limit / 3
+        self.first_took = 0.0
+        """Seconds of the start and the first message; 0 before these."""
         prompts = find_agent(agent).prompts
         assert prompts is not None, f"agent {agent!r} takes no prompts"
         self._prompts: PromptProtocol = prompts
@@ -113,8 +129,8 @@ class Trial:
     def run(self) -> None:
         """Try all promises; none after a start that failed."""
         try:
-            if self._try("start", self._start):
-                self._try("first_message", self._first_message)
+            if self.attempt("start", self._start):
+                self.attempt("first_message", self._first_message)
                 others = threading.Thread(target=self._others, daemon=True)
                 others.start()
                 self._in_session()
@@ -154,9 +170,9 @@ class Trial:
     def _try_all(self, *tried: tuple[str, Callable[[], str]]) -> None:
         for key, function in tried:
             if key in self._offered:
-                self._try(key, function)
+                self.attempt(key, function)
 
-    def _try(self, key: str, function: Callable[[], str]) -> bool:
+    def attempt(self, key: str, function: Callable[[], str]) -> bool:
         """Report what is found of one promise. Return whether it holds."""
         began = time.monotonic()
         try:
@@ -170,7 +186,13 @@ class Trial:
                 verdict = Verdict.UNKNOWN
             elif time.monotonic() >= self._deadline:
                 detail, verdict = TIME_OVER, Verdict.UNKNOWN
-        self._report(Outcome(find_promise(key), verdict, detail, time.monotonic() - began))
+            elif _is_timeout(error):
+                detail += f" ({time.monotonic() - began:.0f} s, limit {self._step_limit:.0f} s)"
+                verdict = Verdict.SLOW if self._step_limit < _ENOUGH * self.first_took else verdict
+        took = time.monotonic() - began
+        if key in ("start", "first_message"):
+            self.first_took += took
+        self._report(Outcome(find_promise(key), verdict, detail, took))
         return verdict is Verdict.HOLDS
 
     # ── time ──
@@ -185,7 +207,7 @@ class Trial:
         deadline = time.monotonic() + self._limit()
         while not (seen := look()):
             if time.monotonic() > deadline:
-                raise Broken(f"{what} did not come within {self._step_limit:.0f} s")
+                raise OutOfTime(f"{what} did not come")
             time.sleep(_POLL_INTERVAL)
         return seen
 
@@ -482,7 +504,7 @@ class Trial:
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise Broken(f"call number {number + 1} took more than {error.timeout:.0f} s") from error
+            raise OutOfTime(f"call number {number + 1} did not end") from error
         if done.returncode:
             raise Broken(f"exit code {done.returncode}: {(done.stderr or done.stdout).strip()[-300:]}")
         result = json.loads(done.stdout)

@@ -4,13 +4,47 @@ from __future__ import annotations
 
 import json
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remuda.self_test.trial import texts_sent
+from remuda.agents import find_self_test
+from remuda.errors import SpawnTimeout, WaitTimeout
+from remuda.self_test.promises import Outcome, Verdict
+from remuda.self_test.trial import Broken, OutOfTime, Trial, texts_sent
 from remuda.testing.loopback_model import LoopbackModel
 from support.messages import prompts
+
+
+def judged(start: float, error: Exception, limit: float = 30.0) -> Outcome:
+    """What is said of a step that fails with this error, where the start took so many seconds."""
+    plan, found = find_self_test("opencode"), list[Outcome]()
+    assert plan is not None
+    with LoopbackModel() as model:
+        trial = Trial("opencode", plan, [Path("/")], model, found.append, 3 * limit)
+    trial.first_took = start
+
+    def fail() -> str:
+        raise error
+
+    assert not trial.attempt("tool", fail)
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    "error", [OutOfTime("its work did not come"), WaitTimeout("not answered"), SpawnTimeout("not ready")]
+)
+def test_step_that_was_not_done_in_time_is_too_slow_where_the_start_was_slow_too(error: Exception) -> None:
+    slow = judged(20.0, error)
+    assert (slow.verdict, slow.detail) == (Verdict.SLOW, f"{error} (0 s, limit 30 s)")
+    assert judged(2.0, error).verdict is Verdict.FAILS, "it had enough time"
+    assert judged(0.0, error).verdict is Verdict.FAILS, "the start itself"
+
+
+def test_what_was_seen_to_be_wrong_does_not_hold_on_a_slow_machine_either() -> None:
+    assert judged(20.0, Broken("the answer was wrong")).verdict is Verdict.FAILS
+
 
 _HELLO, _LAST = "hello, twice?", "after it"
 _REMINDER = "<system-reminder>the date</system-reminder>"
