@@ -156,6 +156,17 @@ def name_at(document: Mapping[str, Any], key: str) -> str | None:
     return value if value is not None and len(value) <= LONGEST_NAME else None
 
 
+def epoch_at(document: Mapping[str, Any], key: str) -> float | None:
+    """Return an ISO date in seconds since the epoch; None if it is missing, not valid, or before 1970."""
+    from datetime import datetime  # slow to load, and not needed by all
+
+    try:
+        at = datetime.fromisoformat(str(document.get(key))).timestamp()
+    except (ValueError, OverflowError):
+        return None
+    return at if at >= 0 else None
+
+
 def as_object(value: object) -> dict[str, Any]:
     """Return an object from outside; an empty one for anything else."""
     return value if isinstance(value, dict) else {}

@@ -18,6 +18,7 @@ from remuda.untrusted import (
     BadJson,
     bounded,
     dump_json,
+    epoch_at,
     finite,
     one_line,
     parse_json,
@@ -32,6 +33,25 @@ from support.outside_json import VALUES
 def test_parse_json_reads_what_dump_json_writes(value: object) -> None:
     assert parse_json(dump_json(value)) == value
     assert parse_json(dump_json(value, ascii_only=False).encode()) == value
+
+
+@pytest.mark.parametrize(
+    ("date", "epoch"),
+    [
+        ("2026-11-18T12:00:00.250Z", 1795003200.25),
+        ("2026-11-18T14:00:00+02:00", 1795003200.0),
+        ("1969-12-31T23:59:59Z", None),
+        ("0001-01-01T00:00:00", None),
+        ("9999-12-31T23:59:59-14:00", 253402351199.0),
+        ("never", None),
+        ("", None),
+        (1795003200, None),
+        (None, None),
+    ],
+)
+def test_epoch_at_is_the_date_or_none(date: object, epoch: float | None) -> None:
+    assert epoch_at({"at": date}, "at") == epoch
+    assert epoch_at({}, "at") is None
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,30 @@ class AsWritten:
         return []
 
 
+class RecordDates:
+    """Turns the dates in a file into times on the clock of the votes.
+
+    Dates have milliseconds, and two clocks are read, one after the other, to convert one. So a record could
+    come out older than the one before it, of the same millisecond. Claude Code's `idle` after `busy` was
+    dropped then, and the session was never ready again: after 6 of 53 denials that ended a turn (scripted
+    agent). What is read later and is not dated earlier is never older here.
+    """
+
+    def __init__(self) -> None:
+        self._last = self._last_at = float("-inf")
+
+    def date(self, epoch: float | None, at: float, wall: float) -> float:
+        """Return when it happened, from its date in seconds: `at` without one, or with one after `wall`."""
+        if epoch is None:
+            return at
+        at -= max(0.0, wall - epoch)
+        if epoch >= self._last:
+            at = max(at, self._last_at)
+        if at >= self._last_at:
+            self._last, self._last_at = epoch, at
+        return at
+
+
 class EventObserver:
     """Votes by reports, and by dialogs on the screen that no report mentioned."""
 

@@ -32,6 +32,7 @@ from remuda.agents.events import (
     TurnInterrupted,
     TurnStopped,
 )
+from remuda.agents.observer import RecordDates
 from remuda.agents.state import RESTING, WAITING, WORKING, Source, State, Vote
 from remuda.proctree import start_ticks
 from remuda.untrusted import finite
@@ -58,31 +59,6 @@ _WAITING_FOR = {
 }
 
 
-class _FileDates:
-    """Turns the dates in a file into times on the clock of the votes.
-
-    Dates have milliseconds, and two clocks are read, one after the other, to convert one. So a status could
-    come out older than the one before it, of the same millisecond. `idle` after `busy` was dropped then, and
-    the session was never ready again: after 6 of 53 denials that ended a turn (scripted agent). What is read
-    later and is not dated earlier is never older here.
-    """
-
-    def __init__(self) -> None:
-        self._epoch_ms = self._at = float("-inf")
-
-    def date(self, epoch_ms: object, at: float, wall: float) -> float:
-        """Return when it happened; now without a date, or with one in the future."""
-        if isinstance(epoch_ms, bool) or not isinstance(epoch_ms, (int, float)):
-            return at
-        epoch_ms = finite(epoch_ms, wall * 1000)
-        at -= max(0.0, wall - epoch_ms / 1000)
-        if epoch_ms >= self._epoch_ms:
-            at = max(at, self._at)
-        if at >= self._at:
-            self._epoch_ms, self._at = epoch_ms, at
-        return at
-
-
 class ClaudeObserver:
     def __init__(
         self,
@@ -101,7 +77,7 @@ class ClaudeObserver:
         self.permission_mode: str | None = None
         self._pid = pid
         self._env = env
-        self._registry_dates, self._record_dates = _FileDates(), _FileDates()
+        self._registry_dates, self._record_dates = RecordDates(), RecordDates()
         self._ended: deque[str] = deque(maxlen=_REMEMBERED)  # conversations that this process left
         self._registry_status = ""
         self._registry_rests_at = 0.0  # since when; 0 while it shows another state
@@ -253,7 +229,7 @@ class ClaudeObserver:
         if not self._hooked and session_id and session_id != self.conversation.get("session_id"):
             self.conversation = {"session_id": session_id}
         # Use its own date: it is written later, and the next turn may have started.
-        heard_at, at = at, self._registry_dates.date(event.changed_ms, at, wall)
+        heard_at, at = at, self._registry_dates.date(_seconds(event.changed_ms), at, wall)
         self._registry_rests_at = at if status in ("idle", "shell") else 0.0
         if status == "waiting":
             reason = event.waiting_for
@@ -281,7 +257,7 @@ class ClaudeObserver:
         """Return votes for what no hook reports: an interrupt, and an API error if hooks are off."""
         if report.subagent:
             return []
-        at = self._record_dates.date(None if report.at is None else report.at * 1000, at, wall)
+        at = self._record_dates.date(report.at, at, wall)
         votes: list[Vote] = []
         for event in report.events:
             match event:
@@ -338,6 +314,12 @@ class ClaudeObserver:
         if not growing or self._stopped or self._tools:
             return []
         return [Vote(Source.SCREEN, State.STREAMING, at, f"{tokens} tokens", WORKING - {State.THINKING})]
+
+
+def _seconds(epoch_ms: object) -> float | None:
+    is_date = isinstance(epoch_ms, (int, float)) and not isinstance(epoch_ms, bool)
+    seconds = finite(epoch_ms, -1.0) / 1000
+    return seconds if is_date and seconds >= 0 else None
 
 
 def _hook(state: State, at: float, detail: str, alike: frozenset[State] = frozenset()) -> Vote:

@@ -17,7 +17,7 @@ from typing import Any
 from remuda.agents.attention import Event, attention_events
 from remuda.agents.permission import PermissionRequest, Refusals
 from remuda.agents.sources import BackgroundJob, ConversationReader, PermissionReader, RegistryEntry
-from remuda.untrusted import name_at, text_at
+from remuda.untrusted import epoch_at, name_at, text_at
 
 from . import asking, files
 from .asking import Read, asked
@@ -25,7 +25,7 @@ from .conversation import ClaudeConversations
 from .hooks import read_hook
 from .prompt import ENTER, PASTE_BEGIN, PASTE_END
 from .registry import is_background, read_registry
-from .transcript import epoch_at, read_record
+from .transcript import read_record
 
 _SETTLED = ("done", "failed", "stopped")
 _AT_WORK = ("working", "running")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
 from typing import Any
 
 from remuda.agents.events import (
@@ -28,7 +27,7 @@ from remuda.agents.events import (
 from remuda.agents.prompting import Past, past_of_reports
 from remuda.agents.state import Source
 from remuda.duration import clamp_seconds
-from remuda.untrusted import LONGEST_NAME, as_object, as_objects, name_at
+from remuda.untrusted import LONGEST_NAME, as_object, as_objects, epoch_at, name_at
 
 from .asking import reason_of
 from .failure import read_failure, reset_of
@@ -186,12 +185,3 @@ def _texts(record: Record) -> list[str]:
 
 def _content(record: Record) -> str:
     return "\n".join(_texts(record))
-
-
-def epoch_at(document: Record, key: str) -> float | None:
-    """Return a date in seconds since the epoch; None if it is missing or not valid."""
-    try:
-        at = datetime.fromisoformat(str(document.get(key))).timestamp()
-    except (ValueError, OverflowError):
-        return None
-    return at if at >= 0 else None

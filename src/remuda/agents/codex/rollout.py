@@ -7,7 +7,6 @@ A turn begins with `task_started` and ends with `task_complete` or `turn_aborted
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from remuda.agents.events import (
 from remuda.agents.observer import AsWritten
 from remuda.agents.prompting import Past
 from remuda.agents.state import Source
-from remuda.untrusted import as_object, as_objects, text_at
+from remuda.untrusted import as_object, as_objects, epoch_at, text_at
 
 from .notices import PATCH, SHELL
 
@@ -39,14 +38,6 @@ _TOOLS = {"CommandExecution": SHELL, "FileChange": PATCH, "McpToolCall": "mcp", 
 
 def payload_of(record: Record) -> dict[str, Any]:
     return as_object(record.get("payload"))
-
-
-def date_of(record: Record) -> float | None:
-    """Return the date of a record in seconds since the epoch."""
-    try:
-        return datetime.fromisoformat(str(record.get("timestamp"))).timestamp()
-    except ValueError:
-        return None
 
 
 def _item(payload: Record) -> dict[str, Any]:
@@ -68,7 +59,7 @@ def read_past(records: Iterable[Record], prompt: str, since: float) -> Past:
     turn: object = None
     usages: list[dict[str, Any]] = []
     for record in records:
-        payload, at = payload_of(record), date_of(record)
+        payload, at = payload_of(record), epoch_at(record, "timestamp")
         kind = payload.get("type")
         if (
             turn is None
@@ -111,7 +102,7 @@ def read_record(record: Record, session_id: str) -> Report:
         Source.TRANSCRIPT,
         kind_name,
         tuple(events),
-        at=date_of(record),
+        at=epoch_at(record, "timestamp"),
         id=f"{turn}:{_item(payload).get('id') or kind_name}",
         session_id=session_id,
     )
@@ -132,7 +123,7 @@ class CodexConversations:
     usage_marks: tuple[bytes, ...] = (b'"token_usage_record"', b'"task_started"')
 
     def entries(self, record: Record, session_id: str) -> list[Entry]:
-        payload, at = payload_of(record), date_of(record)
+        payload, at = payload_of(record), epoch_at(record, "timestamp")
         item, kind = _item(payload), payload.get("type")
         one = str(item.get("id") or f"{payload.get('turn_id')}:{kind}")
         if record.get("type") == _USAGE_RECORD:
@@ -158,12 +149,12 @@ class CodexConversations:
     def usage(self, record: Record, session_id: str) -> MessageUsage | TurnBegun | None:
         payload = payload_of(record)
         if payload.get("type") == "task_started":
-            return TurnBegun(str(payload.get("turn_id")), date_of(record))
+            return TurnBegun(str(payload.get("turn_id")), epoch_at(record, "timestamp"))
         if record.get("type") != _USAGE_RECORD or payload.get("thread_id") not in (None, session_id):
             return None
         tokens = Tokens(*_usage(payload).values())
         response = str(payload.get("response_id") or payload.get("turn_id"))
-        return MessageUsage(response, str(payload.get("model") or ""), tokens, date_of(record))
+        return MessageUsage(response, str(payload.get("model") or ""), tokens, epoch_at(record, "timestamp"))
 
     def usage_files(self, transcript: Path) -> Iterable[Path]:
         return []

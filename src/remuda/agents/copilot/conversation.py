@@ -9,10 +9,10 @@ from typing import Any
 from remuda.agents.base import RecordOrder
 from remuda.agents.conversation import Entry, EntryKind, MessageUsage, Tokens, TurnBegun
 from remuda.agents.observer import AsWritten
-from remuda.untrusted import as_object
+from remuda.untrusted import as_object, epoch_at
 
 from .asking import tool_name
-from .records import read_usage, record_time
+from .records import read_usage
 
 Record = Mapping[str, Any]
 
@@ -38,7 +38,7 @@ class CopilotConversations:
     def usage(self, record: Record, session_id: str) -> MessageUsage | TurnBegun | None:
         kind, data = record.get("type"), as_object(record.get("data"))
         if kind == "user.message":
-            turn = TurnBegun(str(data.get("messageId") or record.get("id")), record_time(record))
+            turn = TurnBegun(str(data.get("messageId") or record.get("id")), epoch_at(record, "timestamp"))
             return None if record.get("agentId") else turn
         usage = as_object(data.get("usage"))
         if kind != "session.usage_record" or not (counts := read_usage(usage)):
@@ -51,7 +51,9 @@ class CopilotConversations:
         )
         call = str(usage.get("apiCallId") or data.get("apiCallId") or record.get("id"))
         model = str(usage.get("model") or data.get("model") or "")
-        return MessageUsage(call, model, tokens, record_time(record), subagent=bool(record.get("agentId")))
+        return MessageUsage(
+            call, model, tokens, epoch_at(record, "timestamp"), subagent=bool(record.get("agentId"))
+        )
 
     def usage_files(self, transcript: Path) -> Iterable[Path]:
         return []
@@ -61,7 +63,7 @@ class CopilotConversations:
 
 
 def _entries(record: Record) -> Iterator[Entry]:
-    data, at, one = as_object(record.get("data")), record_time(record), str(record.get("id"))
+    data, at, one = as_object(record.get("data")), epoch_at(record, "timestamp"), str(record.get("id"))
     below, call = bool(record.get("agentId")), str(data.get("toolCallId"))
     match record.get("type"):
         case "user.message":

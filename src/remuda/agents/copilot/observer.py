@@ -25,7 +25,7 @@ from remuda.agents.events import (
     TurnInterrupted,
     TurnStopped,
 )
-from remuda.agents.observer import AsWritten
+from remuda.agents.observer import AsWritten, RecordDates
 from remuda.agents.state import RESTING, WAITING, WORKING, Source, State, Vote
 
 from .files import conversation_of, events_file
@@ -42,6 +42,7 @@ class CopilotObserver:
         self._env = env
         self.conversation: dict[str, Any] = {}
         self.permission_mode: str | None = None
+        self._dates = RecordDates()
         self._working = False
         self._tools = 0  # those that began and have not ended
         self._shown: tuple[str | None, bool | None] = (None, None)
@@ -73,8 +74,7 @@ class CopilotObserver:
         self.conversation.update(report.conversation)
         if path := events_file(self._env, self.conversation.get("session_id")):
             self.conversation["transcript_path"] = str(path)
-        if report.at is not None:  # by its own date: a hook may have reported what came after it
-            at -= max(0.0, wall - report.at)
+        at = self._dates.date(report.at, at, wall)  # a hook may have reported what came after it
         hooked = report.source is Source.HOOK
         states = [(self._state_after(event, hooked=hooked), event) for event in report.events]
         return [

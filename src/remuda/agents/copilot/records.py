@@ -7,7 +7,6 @@ and the decision of a permission request, and has the text of an answer and what
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
 from typing import Any
 
 from remuda.agents.events import (
@@ -28,7 +27,7 @@ from remuda.agents.events import (
 )
 from remuda.agents.prompting import Past, past_of_reports
 from remuda.agents.state import Source
-from remuda.untrusted import LONGEST_NAME, as_object, name_at
+from remuda.untrusted import LONGEST_NAME, as_object, epoch_at, name_at
 
 from .asking import QUESTION, question_dialog, request_input, tool_name
 
@@ -44,20 +43,11 @@ def read_record(record: Record, session_id: str | None = None) -> Report:
         source=Source.TRANSCRIPT,
         name=kind,
         events=tuple(read(data, own_id)) if read is not None else (),
-        at=record_time(record),
+        at=epoch_at(record, "timestamp"),
         id=f"record:{record.get('id')}",
         session_id=own_id,
         subagent=name_at(record, "agentId") or "",
     )
-
-
-def record_time(record: Record) -> float | None:
-    """Return when it happened, in seconds since the epoch; None if it does not say."""
-    try:
-        at = datetime.fromisoformat(str(record.get("timestamp"))).timestamp()
-    except (ValueError, OverflowError):
-        return None
-    return at if at >= 0 else None
 
 
 def _prompt(data: Record, session_id: str | None) -> Iterator[AgentEvent]:

@@ -40,6 +40,18 @@ def test_dialog_that_is_reported_after_its_turn_changes_nothing(
     assert state_after(_PROMPT, late, end, late) is rests
 
 
+@pytest.mark.parametrize("late", [0.000_001, 0.02], ids=["microsecond", "busy machine"])
+def test_interrupt_in_the_millisecond_of_the_record_before_it_counts(late: float) -> None:
+    one, evidence = CopilotObserver(42, {"HOME": "/home/dev"}, has_screen=True), Evidence.starting(0.0)
+    began = {"type": "tool.execution_start", "data": {"toolCallId": "t1", "toolName": "bash"}}
+    date = _ABORT["timestamp"]
+    for record, skew in (({**began, "id": "e0", "timestamp": date}, 0.0), (_ABORT, late)):
+        # The clocks are not read at once.
+        for vote in one.take(one.read_record(record), 10.0, _WALL + 0.001 + skew):
+            evidence.record(vote)
+    assert evidence.verdict.state is State.INTERRUPTED
+
+
 def test_dialog_of_a_turn_that_a_hook_let_go_on_is_open() -> None:
     began = {"hook_event_name": "PreToolUse", **_BASH}
     assert state_after(_PROMPT, _STOP, began, _REQUEST) is State.WAITING_PERMISSION
