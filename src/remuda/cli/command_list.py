@@ -63,7 +63,7 @@ MORE: dict[str, dict[str, str]] = {
         "pool": "Keep agents warm for other processes",
     },
     "More on attention": {
-        "agents": "List the agents that the boss knows",
+        "agents": "List the agents of this machine that the boss knows",
         "reply": "Send a prompt to an idle agent, wherever it runs",
         "approvals": "List permission requests and their outcomes",
         "preview": "Print the screen of a waiting agent",

@@ -238,11 +238,12 @@ _AGENTS_HEAD = ("WHO", "STATE", "WHY", "SINCE", "WHERE", "CWD", "WHAT")
 @json_option
 @format_option("{agent_state} {cwd}")
 def agents_command(ended: bool, watch: bool, as_json: bool, template: str | None) -> None:
-    """List the agents that the boss knows, wherever they run: what each is doing, since when, and where.
+    """List the agents of this machine that its boss knows: what each is doing, since when, and where.
 
     These are sessions of 'remuda start', agents in tmux panes, background agents, and agents of scripts.
-    STATE has the words of 'remuda ls', WHY the reason why an agent waits for you. In JSON they are
-    'agent_state' and 'item.reason'; 'state' has older words. 'remuda queue' lists only waiting agents.
+    Those of other hosts of a fleet are in 'remuda ls'. STATE has the words of 'remuda ls', WHY the reason why
+    an agent waits for you. In JSON they are 'agent_state' and 'item.reason'; 'state' has older words.
+    'remuda queue' lists only waiting agents.
 
     Exits with 7 if the boss is not running. With --watch --json, each change is one line.
 
