@@ -12,13 +12,7 @@ from remuda._version import __version__
 from remuda.errors import RemoteProtocolError, RemudaError
 from remuda.paths import SessionPaths, connect_own, known_names
 from remuda.readable import is_readable
-from remuda.wire.connection import (
-    ANSWER_TIMEOUT,
-    ClientConnection,
-    ResponseReceived,
-    WelcomeReceived,
-    result_of,
-)
+from remuda.wire.connection import ANSWER_TIMEOUT, ClientConnection, WelcomeReceived
 from remuda.wire.messages import PROTOCOL_VERSION
 
 from .hidden import living_names
@@ -34,6 +28,8 @@ _BATCH = 64
 # A request waits and computes little; a keeper that does not answer must not delay the others.
 _AT_ONCE = 16
 _READ_BYTES = 1 << 16
+_GREETING = ClientConnection.hello(f"remuda {__version__}") + ClientConnection.ask_status()
+"""A keeper answers HELLO with its status. A Heimdall supervisor answers only the other request."""
 
 
 def list_sessions(folder: Path, *, include_dead: bool = False) -> list[dict[str, Any]]:
@@ -68,15 +64,13 @@ def _ask_at_once(folder: Path, names: list[str]) -> dict[str, dict[str, Any]]:
 
 def _begin(paths: SessionPaths) -> socket.socket | None:
     """Send a request for the status, and wait for nothing. None if that is not possible."""
-    hello = ClientConnection.hello(f"remuda {__version__}")
-    request = ClientConnection.request(1, "status", {"explain": False})
     try:
         if (sock := connect_own(paths.socket)) is None:
             return None
     except OSError:
         return None
     try:
-        sock.send(hello + ClientConnection.ask_status() + request)  # some bytes, into an empty buffer
+        sock.send(_GREETING)  # some bytes, into an empty buffer
     except OSError:
         sock.close()
         return None
@@ -85,22 +79,18 @@ def _begin(paths: SessionPaths) -> socket.socket | None:
 
 def _finish(sock: socket.socket, name: str, deadline: float) -> dict[str, Any] | None:
     """Return the document of a session. None for a peer that is not a keeper of this version."""
-    connection, is_ours = ClientConnection(), False
+    connection = ClientConnection()
     try:
         while is_readable(sock.fileno(), max(0.0, deadline - time.monotonic())):
             if not (data := os.read(sock.fileno(), _READ_BYTES)):
                 return None
             for event in connection.receive(data):
-                if isinstance(event, ResponseReceived):
-                    return result_of(event.document)
-                if isinstance(event, WelcomeReceived):
-                    is_ours = event.document.get("version") == PROTOCOL_VERSION
-                if not is_ours:
+                if not isinstance(event, WelcomeReceived):
                     return None
+                is_ours = event.document.pop("version", None) == PROTOCOL_VERSION
+                return event.document if is_ours else None
     except (RemoteProtocolError, OSError):
         return None
-    except RemudaError as error:
-        return _unreachable(name, error)
     return _unreachable(name, f"the keeper of '{name}' does not answer")
 
 

@@ -75,9 +75,11 @@ class KeeperLoop(asyncio.SelectorEventLoop):
         self.left_over = self._own.left_over
 
     def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
-        super().add_reader(fd, callback, *args)
+        # The number: for a socket, asyncio makes a text with four system calls, and throws it away.
+        number = _number(fd)
+        super().add_reader(number, callback, *args)
         if not args:
-            self._own.hot[_number(fd)] = callback
+            self._own.hot[number] = callback
 
     def remove_reader(self, fd: Any) -> bool:
         self._own.hot.pop(_number(fd), None)

@@ -34,6 +34,7 @@ class GhosttyScreen:
         self._said = _Said(self._terminal)
         self._vitals = _Vitals(self._terminal)
         self._fed, self._last_y = False, 0
+        self._last_line: str | None = None
         self.resize(cols, rows)
 
     @property
@@ -80,10 +81,13 @@ class GhosttyScreen:
 
     @property
     def last_line(self) -> str:
-        return next((line for line in reversed(self.lines()) if line), "")
+        # Kept until the screen changes: `ls` asks all keepers, and most have printed nothing since.
+        if self._last_line is None:
+            self._last_line = next((line for line in reversed(self.lines()) if line), "")
+        return self._last_line
 
     def feed(self, data: bytes) -> None:
-        self._fed = True
+        self._fed, self._last_line = True, None
         self._terminal.write(data)
         if self._terminal.number(g.Data.COLS) != self.cols:
             # DECCOLM asks for 80 or 132 columns. The size is the session's to decide, not the program's;
@@ -91,6 +95,7 @@ class GhosttyScreen:
             self._terminal.resize(self.cols, self.rows)
 
     def resize(self, cols: int, rows: int) -> None:
+        self._last_line = None
         self._terminal.resize(cols, rows)
         self._said.size.columns, self._said.size.rows = cols, rows
 

@@ -100,6 +100,15 @@ def test_blank_screen_has_blank_lines_and_empty_last_line(screen: Screen) -> Non
     assert screen.title == ""
 
 
+def test_last_line_after_output_and_a_resize_is_the_new_one(screen: Screen) -> None:
+    screen.feed(b"one two")
+    assert screen.last_line == "one two"
+    screen.feed(b" three")
+    assert screen.last_line == "one two three"
+    screen.resize(8, ROWS)
+    assert screen.last_line == "three"
+
+
 def test_cursor_title_and_screen_follow_the_program(screen: Screen) -> None:
     screen.feed("\x1b]0;✳ Claude\x07\x1b[3;5H\x1b[?25l".encode())
     assert screen.cursor == Cursor(4, 2, visible=False)
