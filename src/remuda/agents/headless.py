@@ -10,14 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from remuda.frozen import frozen
 
-if TYPE_CHECKING:  # `remuda print` needs none of it
+TYPE_CHECKING = False  # as type checkers read it; importing `typing` takes 2 ms
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+
     from .base import StreamTransport
 
-Message = dict[str, Any]
+    Message = dict[str, Any]
+else:
+    Message, Protocol = dict, object
 """A message as `remuda print --output-format stream-json` prints it."""
 Lines = Sequence[str]
 """The rows of a screen."""
@@ -35,7 +39,8 @@ class Handling(StrEnum):
     REFUSED = "refused"
 
 
-class PrintFlags(NamedTuple):
+@frozen
+class PrintFlags:
     """The flags of one agent, as `remuda print` reads them."""
 
     terminal: Mapping[str, Handling]

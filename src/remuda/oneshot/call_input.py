@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from remuda.durable import open_regular, read_regular
 from remuda.errors import InputError, InvalidOptions, WaitTimeout
@@ -17,6 +16,10 @@ from remuda.paths import config_home
 
 from .output import warn
 from .print_request import DEFAULT_TIMEOUT, PrintRequest
+
+TYPE_CHECKING = False  # as type checkers read it; importing `typing` takes 2 ms
+if TYPE_CHECKING:
+    from typing import Any
 
 MAX_PROMPT_BYTES = 10 << 20
 STDIN_TIMEOUT = 3.0

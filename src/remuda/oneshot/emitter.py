@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from typing import Any
 
 from remuda.untrusted import escape_hidden
 
 from .output import warn, write
 from .print_request import PrintRequest
+
+TYPE_CHECKING = False  # as type checkers read it; importing `typing` takes 2 ms
+if TYPE_CHECKING:
+    from typing import Any
 
 # The words of `claude -p` in text mode, without a newline after them.
 _LIMITS = {"error_max_turns": "Reached max turns", "error_max_budget_usd": "Exceeded USD budget"}

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
 
 from remuda.agents import DEFAULT_AGENT, PLAIN_AGENTS, find_headless, find_stream, is_agent
 from remuda.agents.headless import Handling, PrintFlags
 from remuda.errors import InvalidOptions
+from remuda.frozen import frozen
+
+TYPE_CHECKING = False  # as type checkers read it; importing `typing` takes 2 ms
+if TYPE_CHECKING:
+    from typing import Any
 
 BACKENDS = ("terminal", "stream")
 FORMATS = ("text", "json", "stream-json")
@@ -149,7 +153,8 @@ def _choose_pool(request: PrintRequest, *, ask: bool) -> None:
         request.pool, request.prefers_pool = "", True
 
 
-class Argument(NamedTuple):
+@frozen
+class Argument:
     """A flag by its full name, with its values; without a flag, a word of the prompt."""
 
     flag: str | None

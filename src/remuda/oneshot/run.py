@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from remuda.agents import DEFAULT_AGENT, find_agent, find_headless, find_stream
 from remuda.errors import (
@@ -34,6 +33,7 @@ from .output import (
 )
 from .print_request import PrintRequest
 
+TYPE_CHECKING = False  # as type checkers read it; importing `typing` takes 2 ms
 if TYPE_CHECKING:
     from collections.abc import Callable
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from remuda.agents import DEFAULT_AGENT, find_headless, find_warm
 from remuda.errors import (
@@ -35,6 +34,10 @@ from remuda.oneshot.run import DeferredOutput, TraceClock
 from .pool_connection import PoolConnection, default_socket, one_line_error
 from .protocol import Message
 from .request_builder import run_message
+
+TYPE_CHECKING = False  # as type checkers read it; importing `typing` takes 2 ms
+if TYPE_CHECKING:
+    from typing import Any
 
 _NO_LIMIT = 1e8
 _ANSWER_GRACE = 30.0

@@ -8,11 +8,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from .launch import own_arguments, prepare, takes_prompt
 
+TYPE_CHECKING = False  # as type checkers read it; importing `typing` takes 2 ms
 if TYPE_CHECKING:
+    from typing import Any
+
     from remuda.agents.base import HookChannel, Launch, LaunchContext
     from remuda.agents.events import Report
     from remuda.agents.permission import PermissionDecision, PermissionRequest

@@ -6,13 +6,15 @@ import codecs
 import os
 import re
 from collections.abc import Mapping
-from glob import escape
 from pathlib import Path
-from typing import Any
 
 from remuda.durable import open_regular, read_regular
 from remuda.patterns import pattern
 from remuda.untrusted import BadJson, as_object, parse_json, parse_object
+
+TYPE_CHECKING = False  # as type checkers read it; importing `typing` takes 2 ms
+if TYPE_CHECKING:
+    from typing import Any
 
 _PLAIN = pattern("[A-Za-z0-9]")
 _MAX_NAME = 200
@@ -62,6 +64,8 @@ def find_transcript(env: Mapping[str, str], conversation: Mapping[str, Any]) -> 
     session_id = str(conversation.get("session_id") or "")
     if not session_id or "/" in session_id:
         return None
+    from glob import escape  # slow to load
+
     # The file is named by the conversation. The name of its folder follows rules of the CLI.
     return next((config_folder(env) / "projects").glob(f"*/{escape(session_id)}.jsonl"), None)
 

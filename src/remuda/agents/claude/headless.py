@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
 
-from remuda.agents.headless import Message
-from remuda.agents.unattended import max_turns_reason
-
-from .prompt import check, find_control
-
+TYPE_CHECKING = False  # as type checkers read it; importing `typing` takes 2 ms
 if TYPE_CHECKING:
-    from remuda.agents.headless import PrintFlags
+    from typing import Literal
+
+    from remuda.agents.headless import Message, PrintFlags
     from remuda.agents.warm import WorkerProfile
 
     from .print.print_messages import TranscriptMessages
@@ -56,8 +53,6 @@ class ClaudeStream:
 class ClaudeHeadless:
     program = "claude"
     install_hint = "install Claude Code"
-    max_turns_reason = staticmethod(max_turns_reason)
-    find_control = staticmethod(find_control)
 
     @property
     def stream(self) -> ClaudeStream:
@@ -87,8 +82,20 @@ class ClaudeHeadless:
 
         return ClaudeDialogs()
 
+    def max_turns_reason(self, limit: int) -> str:
+        from remuda.agents.unattended import max_turns_reason
+
+        return max_turns_reason(limit)
+
     def check_typed(self, prompt: str) -> None:
+        from .prompt import check
+
         check(prompt, command=False, literal=False)
+
+    def find_control(self, prompt: str) -> tuple[int, str] | None:
+        from .prompt import find_control
+
+        return find_control(prompt)
 
     def pretrust(self, env: Mapping[str, str], cwd: str, warn: Callable[[str], None]) -> bool:
         from .trust import pretrust

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
 
 from remuda.errors import InvalidOptions
 from remuda.untrusted import as_object, as_objects, parse_json
@@ -22,7 +21,10 @@ from remuda.untrusted import as_object, as_objects, parse_json
 from .files import find_transcript, has_messages, read_settings, user_settings
 from .flags import split_arguments, without_flags, without_prompt
 
-if TYPE_CHECKING:  # not needed to read arguments
+TYPE_CHECKING = False  # as type checkers read it; importing `typing` takes 2 ms
+if TYPE_CHECKING:
+    from typing import Any
+
     from remuda.agents.base import Launch, LaunchContext
 
 

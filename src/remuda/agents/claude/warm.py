@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from remuda.errors import InputError, InvalidOptions
 
 from .flags import ALIASES, split_arguments
 
+TYPE_CHECKING = False  # as type checkers read it; importing `typing` takes 2 ms
 if TYPE_CHECKING:
+    from typing import Any
+
     from remuda.agents.warm import WorkerOptions
 
 MAX_ARGUMENT_BYTES = 131_071
