@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from .errors import NotSafe
 from .paths import home
+
+TYPE_CHECKING = False  # as type checkers read it; importing `typing` takes 2 ms
+if TYPE_CHECKING:
+    from typing import Any
 
 DOES_NOT_HOLD = "does not hold"
 _MOST_BYTES = 1 << 20

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
 
 from remuda.untrusted import BadJson, parse_json
 
-Message = dict[str, Any]
+TYPE_CHECKING = False  # as type checkers read it; importing `typing` takes 2 ms
+if TYPE_CHECKING:
+    from typing import Any, Final
+
+    Message = dict[str, Any]
+else:
+    Message = dict
 
 MAX_LINE_BYTES: Final = 64 << 20
 """A longer line is dropped. A message holds one tool result, a picture for example."""

@@ -10,7 +10,6 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
 
 from remuda.errors import AgentRefused, CallFailed, WaitTimeout
 from remuda.supervised.child_process import SelectLoop, SupervisedProcess
@@ -18,10 +17,14 @@ from remuda.supervised.child_process import SelectLoop, SupervisedProcess
 from .output import say
 from .print_request import DEFAULT_TIMEOUT, PrintRequest
 
+TYPE_CHECKING = False  # as type checkers read it; importing `typing` takes 2 ms
 if TYPE_CHECKING:
+    from typing import Any
+
     from remuda.agents.base import StreamTransport
 
-Message = dict[str, Any]
+    Message = dict[str, Any]
+
 _GRACE = 1.8
 _LONGEST_WAIT = 60.0
 _CLOSE_TIMEOUT = _GRACE + 1.0

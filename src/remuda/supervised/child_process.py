@@ -15,17 +15,20 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
 
 from remuda.errors import SpawnFailed
 from remuda.proctree import descendants, is_alive, send_signal
 from remuda.tried_program import check_program
 
-if TYPE_CHECKING:  # `remuda print` runs without them
+TYPE_CHECKING = False  # as type checkers read it; importing `typing` takes 2 ms
+if TYPE_CHECKING:
     import asyncio
     import subprocess
+    from typing import Protocol
 
     from .forked import ForkedProcess
+else:
+    Protocol = object
 
 _SUPERVISOR = str(Path(__file__).with_name("supervisor.py"))
 _GRACE = 2.0
