@@ -111,7 +111,7 @@ class Reconcile:
         try:
             async for change in watcher:
                 if change.kind == "session":
-                    session = self._find_session(str(change.document["id"]))
+                    session = self._find_session(change.value.id)
                     if session is not None and _matters(session):
                         await self._follow(session)
         finally:
