@@ -145,7 +145,7 @@ def test_a_hub_that_cannot_write_refuses_a_message_and_loses_none(pair: Pair) ->
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, limits[1]))
     refusal = desk.remuda.refused("send", work, "refused", code=7)
     assert "the hub did not confirm within 5 s that it stored the message" in refusal
-    assert "look for a full disk there" in refusal
+    assert "look for a full or read-only disk there" in refusal
     resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
     bench.hub.end()
     bench.hub.start()

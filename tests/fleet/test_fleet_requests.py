@@ -146,7 +146,7 @@ def test_a_hub_that_cannot_write_ends_a_request_with_the_reason(hub: HubMachine,
         pid = hub.folder.server_pid()
         assert pid is not None
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))  # as a full disk
-        with pytest.raises(HubUnreachable, match="did not confirm within 5 s that it stored the message"):
+        with pytest.raises(HubUnreachable, match="did not confirm within 5 s that it stored the request"):
             await desk.send("no")
         (one,) = desk.requests.listing()
         assert one["outcome"]["error"]["code"] == "HUB_UNREACHABLE"

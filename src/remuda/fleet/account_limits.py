@@ -108,7 +108,7 @@ class AccountLimits:
             if until + hub.ahead > max(known, reported.get(shared, 0.0)) + _SAME:
                 subject = subjects.account_subject(hub.member.name, shared)
                 document = {"until": until + hub.ahead, "reason": account.reason[:_REASON]}
-                await hub.store(subject, subjects.write(document), ttl=until - now)
+                await hub.store(subject, subjects.write(document), "a limit", ttl=until - now)
                 reported[shared] = until + hub.ahead
 
 

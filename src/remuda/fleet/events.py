@@ -172,7 +172,8 @@ class EventReporter:
         # With the epoch, which no other host knows: it could use the id first, and this one would be ignored.
         dedup = sha256(f"{name}:{self._epoch}:{session}:{line['id']}".encode("utf-8", "replace"))
         try:
-            await hub.store(subjects.event_subject(name, session), subjects.write(whole), dedup=dedup)
+            subject = subjects.event_subject(name, session)
+            await hub.store(subject, subjects.write(whole), "an event", dedup=dedup)
         except (HubRefused, HubUnreachable):
             raise
         except RemudaError as error:  # it never will be stored, and must not keep back those after it

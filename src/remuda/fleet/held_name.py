@@ -64,7 +64,8 @@ class HeldName:
     async def _renew(self, hub: Hub) -> None:
         begin = time.monotonic()
         subject = subjects.name_subject(hub.member.name, hub.member.key.roles)
-        self._revision = await hub.store(subject, self._presence(hub), revision=self._revision)
+        what = "the presence of this machine"
+        self._revision = await hub.store(subject, self._presence(hub), what, revision=self._revision)
         self._held_until = begin + _SAFE
 
     def _presence(self, hub: Hub) -> bytes:

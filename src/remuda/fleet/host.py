@@ -225,7 +225,7 @@ class FleetHost:
 
     async def _store(self, hub: Hub, key: str, document: bytes) -> None:
         try:
-            await hub.store(subjects.session_subject(hub.member.name, key), document)
+            await hub.store(subjects.session_subject(hub.member.name, key), document, "a session")
         except (HubRefused, HubUnreachable):
             raise
         except RemudaError as error:  # the others are shown
@@ -383,7 +383,7 @@ class FleetHost:
         """Store the first receipt of a message. Raises `Outdated` if there is one, except with `replace`."""
         data = subjects.write(exchange.receipt(message.id, message.host, message.session, [step], None))
         subject = subjects.receipt_subject(message.host, message.id)
-        await hub.store(subject, data, revision=None if replace else 0)
+        await hub.store(subject, data, "a receipt", revision=None if replace else 0)
 
     # ── receipts ──
 
@@ -430,7 +430,7 @@ class FleetHost:
             document = exchange.receipt(message_id, hub.member.name, session, steps, answer)
             data = subjects.write(document)
             if self._receipts.get(message_id) != data:
-                await hub.store(subjects.receipt_subject(hub.member.name, message_id), data)
+                await hub.store(subjects.receipt_subject(hub.member.name, message_id), data, "a receipt")
                 self._receipts[message_id] = data
             if document["stage"] in FINAL:
                 self._following.update({}, [message_id])

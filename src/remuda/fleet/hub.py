@@ -58,7 +58,7 @@ _PAGE = 500
 _GONE_TTL = "1h"
 _WRONG_REVISION = 10071
 _TOO_LARGE = 10054
-_NOT_STORED = "if it answers 'remuda fleet status', look for a full disk there, and restart 'fleet serve'"
+_NOT_STORED = "if the network works, look for a full or read-only disk there, and restart 'fleet serve'"
 _NOT_PREPARED = "restart 'remuda fleet serve', or run 'remuda fleet prepare' for servers of your own"
 _FULL = (10047, 10077, 10122, 10167)
 _PULL_SECONDS = 5.0
@@ -248,11 +248,19 @@ class Hub:
     # ── storing ──
 
     async def store(
-        self, subject: str, data: bytes, *, dedup: str = "", revision: int | None = None, ttl: float = 0.0
+        self,
+        subject: str,
+        data: bytes,
+        what: str = "the message",
+        *,
+        dedup: str = "",
+        revision: int | None = None,
+        ttl: float = 0.0,
     ) -> int:
         """Store a value on the hub's disk, and return its revision. A second one with `dedup` is ignored.
 
         With `ttl` it is removed after that many seconds. With `revision` only if the last value has that one.
+        Errors name `what` it is.
         Raises `Outdated`, `HubRefused`, `HubUnreachable` (then it is not known whether it was stored).
         """
         headers: dict[str, str] = {}
@@ -262,7 +270,7 @@ class Hub:
             headers["Nats-Expected-Last-Subject-Sequence"] = str(revision)
         if ttl:
             headers["Nats-TTL"] = f"{max(1, math.ceil(ttl))}s"
-        async with self._calling("the message"):
+        async with self._calling(what):
             try:
                 stored = await self._publish_twice(subject, data, headers)
             except nats.js.errors.APIError as error:
@@ -272,7 +280,7 @@ class Hub:
             except nats.errors.TimeoutError as error:
                 # nats-server 2.15 does not answer at all when it cannot write, and not until it is restarted.
                 raise HubUnreachable(
-                    f"the hub did not confirm within {ANSWER_TIMEOUT:g} s that it stored the message",
+                    f"the hub did not confirm within {ANSWER_TIMEOUT:g} s that it stored {what}",
                     hint=_NOT_STORED,
                 ) from error
         return int(stored.seq)

@@ -459,10 +459,10 @@ class RemoteHosts:
 
     def _where(self, hub: Hub | None, host: str, sent: Document) -> str:
         """Say in words where a message is that no receipt of the host names."""
-        if hub is None:
-            return "a place not known: the hub does not answer"
         if not sent.get("stored"):
-            return "a place not known: the hub did not confirm it"
+            return "an unknown place: the hub did not confirm it"
+        if hub is None:
+            return f"the hub or {host}: the hub does not answer now"
         if host in self._hosts and not (known := self._host(host))["reachable"]:
             return f"the hub; {host} was last heard of {_ago(known)} ago"
         return "the hub"

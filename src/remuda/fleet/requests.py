@@ -192,7 +192,7 @@ class SentRequests:
 
     async def _publish(self, hub: Hub, request: SentRequest) -> None:
         subject = subjects.any_subject(str(request.document["profile"]), request.id, hub.member.name)
-        await hub.store(subject, subjects.write({"id": request.id}), dedup=request.id)
+        await hub.store(subject, subjects.write({"id": request.id}), "the request", dedup=request.id)
 
     def listing(self) -> list[Document]:
         return sorted((one.shown() for one in self._requests.values()), key=lambda one: -one["created"])
