@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -187,6 +188,41 @@ def test_a_client_that_does_not_read_slows_no_one_and_gets_the_present_screen(
         receive_until(slow, b"after it")  # it missed most of it, and has what is shown now
     until(lambda: watchers(build, "flood") == 0, "the host to close its connections")
     build.remuda("kill", "flood")
+
+
+BLOCK = b"x" * 100_000
+
+
+def peak_kb(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/status").read_text().split("VmHWM:")[1].split()[0])
+
+
+def test_a_stalled_client_costs_a_second_watcher_nothing_and_its_host_no_memory(
+    desk: Machine, build: Machine
+) -> None:
+    script = (
+        "stty -echo; echo ready; while read -r n; do head -c 100000 /dev/zero | tr '\\0' x; echo $n; done"
+    )
+    build.remuda.start("stalled", "--", "sh", "-c", script)
+    keeper = build.remuda.json("status", "stalled")["keeper_pid"]
+    with (
+        KeeperClient.connect_elsewhere("build7", "stalled", read_only=True) as stalled,
+        KeeperClient.connect_elsewhere("build7", "stalled") as second,
+    ):
+        for client in (stalled, second):
+            client.send(ClientConnection.subscribe())
+            receive_until(client, b"ready")
+        before = dict[int, int]()
+        # From here on the first reads nothing. The second has each block whole before it asks for the next.
+        for number in range(120):
+            second.send(ClientConnection.input(b"%d\n" % number))
+            assert receive_until(second, b"\r\n") == BLOCK + b"%d\r\n" % number
+            if number == 60:  # by now all on the way to the first is full, also the 4 MiB of the keeper
+                before = {pid: peak_kb(pid) for pid in (keeper, build.boss_pid, desk.boss_pid)}
+        grown = {pid: peak_kb(pid) - before[pid] for pid in before}
+        assert max(grown.values()) < 3000, grown
+        receive_until(stalled, b"119")
+    build.remuda("kill", "stalled")
 
 
 def test_a_viewer_watches_and_cannot_type_whatever_it_sends(
