@@ -49,6 +49,28 @@ def test_a_message_has_its_receipt_and_answer_here(pair: Pair, work: str) -> Non
     assert "already answered" in desk.remuda("cancel", message, code=8).out
 
 
+def test_a_dead_letter_of_the_other_machine_is_seen_with_its_reason(pair: Pair, work: str) -> None:
+    desk, build, name, why = pair.desk, pair.build, work.partition("/")[2], "API Error: 400 poisoned"
+    refusal = desk.remuda.refused("send", work, "err 400 poisoned", "--wait", code=10)
+    (letter,) = desk.remuda.json("messages", work, "--dead")
+    message = letter["id"]
+    assert refusal.startswith(f"message {message} was not answered: dead, {why}; ")
+    assert (letter["stage"], letter["reason"], letter["prompt"]) == ("dead", why, "err 400 poisoned")
+    assert desk.remuda("receipt", message).out.endswith(f"reason={why}\n")
+    steps = desk.remuda.json("receipt", work)["steps"]
+    assert [one["stage"] for one in steps[-2:]] == ["ended", "dead"]
+    assert f"({why}) err 400 poisoned" in desk.remuda("messages", work).out
+    queue = until(lambda: desk.remuda.json("queue")["items"], "the agent in the queue")
+    assert [(one["host"], one["reason"], one["message"]) for one in queue] == [("build7", "api_error", why)]
+    # It stays there until it is redriven, which only its own machine does.
+    refusal = desk.remuda.refused("inbox", "dead", work, code=2)
+    assert f"the inbox of '{work}' is a folder on build7; run this command there" in refusal
+    assert f"'remuda messages {work}' lists its messages (--dead)" in refusal
+    (there,) = json.loads(build.remuda("inbox", "dead", name, "--json").out)
+    assert (there["id"], there["reason"], there["from"]) == (message, why, "fleet: desk")
+    assert json.loads(build.remuda("inbox", "dead", f"build7/{name}", "--json").out) == [there]
+
+
 def test_lists_and_show_have_the_session_of_the_other_machine(pair: Pair, work: str) -> None:
     desk = pair.desk
     desk.remuda("send", work, "hello", "--wait")

@@ -12,6 +12,7 @@ from remuda.inbox.journal import Inbox
 from remuda.inbox.message import DEFAULT_MAX_BYTES
 from remuda.inbox.stop_hook import Files
 from remuda.keeper.claim import live_names, read_holder
+from remuda.keeper.elsewhere import split_host
 from remuda.keeper.record import SessionRecord
 from remuda.keeper.sendable import find_prompts, refuse_foreign
 from remuda.names import did_you_mean, is_name
@@ -132,6 +133,12 @@ def find_target(name: str | None, path: Path | None, folder: Path | None) -> Inb
         return _of_path(path)
     if name is None:
         raise InvalidOptions("no inbox given", hint="name a session, or a folder with --inbox")
+    host, name = split_host(name)
+    if host is not None:
+        raise InvalidOptions(
+            f"the inbox of '{host}/{name}' is a folder on {host}",
+            hint=f"run this command there; 'remuda messages {host}/{name}' lists its messages (--dead)",
+        )
     where = find_folder(folder)
     return _of_session(SessionPaths.of(_picked(name, where), where))
 
