@@ -379,6 +379,48 @@ def test_what_was_not_announced_is_found_without_loading_all_again(
         assert taken.count("old") > 1
 
 
+class Distracted(RemoteHosts):
+    """Hears of the second value while it loads the first, and would wait an hour for a server that lags."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, stale_pause=3600.0)
+        self._kept: list[tuple[str, int]] = []
+
+    def _announce(self, subject: str, revision: int) -> None:
+        if subject.endswith(".second"):
+            self._kept.append((subject, revision))
+        elif subject.endswith(".first") and self._kept:
+            super()._announce(subject, revision)
+
+    def _take(self, hub: Hub, stored: Stored) -> None:
+        super()._take(hub, stored)
+        if stored.subject.endswith(".first"):
+            super()._announce(*self._kept.pop())
+
+
+def test_what_is_announced_during_a_load_is_loaded_at_once(hub: HubMachine, tmp_path: Path) -> None:
+    host = member(hub, hub.new_key("busy", "host"))
+    watcher = member(hub, hub.new_key("busy-eye", "viewer"))
+    document = json.dumps({"session": {"id": "s", "agent_state": "idle"}}).encode()
+
+    async def attempt() -> None:
+        showing, seeing = await Hub.connect(host), await Hub.connect(watcher)
+        remote = Distracted(tmp_path)
+        following = asyncio.create_task(remote.run(seeing))
+        await remote.is_loaded.wait()
+        for session in ("second", "first"):
+            await showing.store(f"$KV.sessions.busy.{session}", document)
+        async with asyncio.timeout(20):
+            while remote.session("busy", "second") is None:
+                await asyncio.sleep(0.01)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        for one in (showing, seeing):
+            await one.close()
+
+    asyncio.run(attempt())
+
+
 async def _last(admin: Hub, stream: str, subject: str) -> bytes:
     try:
         return bytes((await admin._jetstream.get_last_msg(stream, subject)).data or b"")

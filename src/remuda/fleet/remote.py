@@ -70,8 +70,10 @@ class RemoteHosts:
         folder: Path,
         reload_interval: float = _RELOAD_INTERVAL,
         whole_interval: float = _WHOLE_INTERVAL,
+        stale_pause: float = _STALE_PAUSE,
     ) -> None:
         self._reload_interval, self._whole_interval = reload_interval, whole_interval
+        self._stale_pause = stale_pause
         self._sent = SentMessages(folder / "sent.jsonl")
         self._hosts: dict[str, Document] = {}
         """What each host says of itself, with `at`, the hub's time of that."""
@@ -145,6 +147,7 @@ class RemoteHosts:
 
     async def _load_announced(self, hub: Hub) -> None:
         wanted, self._announced = self._announced, {}
+        is_stale = False
         for stream, pattern in ((HOSTS, "$KV.hosts."), (SESSIONS, "$KV.sessions.")):
             names = [name for name in wanted if name.startswith(pattern)]
             for one in await hub.load_some(stream, names):
@@ -153,9 +156,10 @@ class RemoteHosts:
                 if one.revision < revision and tries < _STALE_READS:
                     # A server of a cluster has answered that has not caught up.
                     self._announced.setdefault(one.subject, (revision, tries + 1))
-        if self._announced:
+                    is_stale = True
+        if is_stale:
             self._was_announced.set()
-            await asyncio.sleep(_STALE_PAUSE)
+            await asyncio.sleep(self._stale_pause)
 
     def _take(self, hub: Hub, stored: Stored) -> None:
         words = stored.subject.split(".")
