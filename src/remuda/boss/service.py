@@ -411,6 +411,11 @@ class BossService:
             raise NotInQueue(f"queue item '{item_id}' not found", hint="'remuda queue --all' lists all")
         return item
 
+    def session_of(self, session_id: str) -> Session | None:
+        """Return a session that `sessions` has, by its exact id."""
+        entry = self._index.entries.get(session_id)
+        return entry.session if entry else None
+
     def item_of(self, session_id: str) -> Item | None:
         entry = self._index.entries.get(session_id)
         return entry.item if entry else None

@@ -57,7 +57,8 @@ class EventReporter:
     def __init__(self, service: BossService, folder: Path) -> None:
         self._service = service
         self._path = folder / "events.jsonl"
-        self._lines: deque[Document] = deque()
+        self._lines: deque[tuple[Document, int]] = deque()
+        """Each with its size."""
         self._bytes = 0
         self._lost = 0
         self._came = asyncio.Event()
@@ -65,7 +66,7 @@ class EventReporter:
         self._epoch, self._number, known = self._load()
         self._fd = self._open()
         if is_new:
-            self._write({"epoch": self._epoch})
+            self._write(dump_json({"epoch": self._epoch}))
         else:
             self._catch_up(known)
         service.listeners.append(self._hear)
@@ -95,8 +96,7 @@ class EventReporter:
         done = max((one["done"] for one in lines if isinstance(one.get("done"), int)), default=0)
         for one in events:
             if one["number"] > done:
-                self._lines.append(one)
-                self._bytes += len(dump_json(one))
+                self._keep(one, len(dump_json(one)))
         number = max([done, *(one["number"] for one in events)])
         return epoch, number, {(str(one.get("session")), str(one.get("id"))) for one in events}
 
@@ -126,21 +126,25 @@ class EventReporter:
     def _add(self, document: Document) -> None:
         self._number += 1
         line = {"number": self._number, "at": time.time(), **document}
-        self._write(line)
-        self._lines.append(line)
-        self._bytes += len(dump_json(line))
+        text = dump_json(line)
+        self._write(text)
+        self._keep(line, len(text))
         self._came.set()
 
-    def _write(self, line: Document) -> None:
+    def _keep(self, line: Document, size: int) -> None:
+        self._lines.append((line, size))
+        self._bytes += size
+
+    def _write(self, line: str) -> None:
         try:
             # Not synced: the boss has the event on its disk, and `_catch_up` finds it there.
-            os.write(self._fd, b"\n" + dump_json(line).encode() + b"\n")
+            os.write(self._fd, b"\n" + line.encode() + b"\n")
         except OSError as error:
             log.warning("cannot write %s: %s", self._path, error)
 
     def _save(self, done: int) -> None:
         """Note the number of the last event that the hub has. Not synced: what comes again is ignored."""
-        self._write({"done": done})
+        self._write(dump_json({"done": done}))
         if not self._lines and self._path.stat().st_size > _MAX_REPORTED_BYTES:
             kept = [{"epoch": self._epoch}, {"done": done}, *_read_lines(self._path)[-_KEPT_LINES:]]
             replace_file(self._path, "".join(dump_json(one) + "\n" for one in kept).encode())
@@ -154,10 +158,10 @@ class EventReporter:
         while True:
             count = 0
             while self._lines:
-                line = self._lines[0]
+                line, size = self._lines[0]
                 await self._publish(hub, line)
                 self._lines.popleft()
-                self._bytes -= len(dump_json(line))
+                self._bytes -= size
                 count += 1
                 # What is published again after a crash has the number of before, and is ignored.
                 if not self._lines or count % _SAVE_EVERY == 0:
@@ -245,20 +249,22 @@ class EventFollower:
 
     async def _take(self, hub: Hub, ready: list[Taken]) -> None:
         new: list[Document] = []
+        lines: list[bytes] = []
         positions = dict(self._positions)
         for taken in ready:
             try:
-                event = read_event(taken.subject, taken.data, hub.ahead)
-                dump_json(event)
+                event = read_event(taken.subject, taken.data, hub.ahead) | {"sequence": taken.sequence}
+                line = dump_json(event).encode()
             except (RemoteProtocolError, ValueError, RecursionError) as error:
                 log.warning("ignored an event: %s", one_line(str(error)))
                 continue
             epoch, number = positions.get(event["host"], ("", 0))
             if event["epoch"] != epoch or event["number"] > number:
                 positions[event["host"]] = event["epoch"], event["number"]
-                new.append(event | {"sequence": taken.sequence})
+                new.append(event)
+                lines.append(line)
         if new:
-            await asyncio.to_thread(self._append, new)
+            await asyncio.to_thread(self._append, lines)
             self._positions = positions
             self._events += new
             self._count += len(new)
@@ -268,20 +274,20 @@ class EventFollower:
             self._sequence = ready[-1].sequence
             await hub.acknowledge(ready)
 
-    def _append(self, events: list[Document]) -> None:
+    def _append(self, lines: list[bytes]) -> None:
         """Write them down. They are on the disk when this returns."""
-        self._size += len(events)
+        self._size += len(lines)
         if self._size > 3 * _FOLLOWED:
             kept = [  # the position of each host first: its last event may be older than all kept events
                 *({"host": host, "epoch": at[0], "number": at[1]} for host, at in self._positions.items()),
                 *self._events,
             ]
             replace_file(self._path, "".join(dump_json(one) + "\n" for one in kept).encode())
-            self._size = len(kept) + len(events)
+            self._size = len(kept) + len(lines)
         private_folder(self._path.parent)
         fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            os.write(fd, b"".join(b"\n" + dump_json(one).encode() + b"\n" for one in events))
+            os.write(fd, b"".join(b"\n" + one + b"\n" for one in lines))
             os.fsync(fd)
         finally:
             os.close(fd)

@@ -77,8 +77,13 @@ def item_document(boss: BossParts, item: Item, most: int | None = None) -> dict[
         session = session_document(boss, boss.service.session(item.session_id), most)
     except NotInQueue:
         session = None
+    return {**bare_item_document(boss, item, most), "session": session}
+
+
+def bare_item_document(boss: BossParts, item: Item, most: int | None = None) -> dict[str, Any]:
+    """Return an item without its session."""
     fields: dict[str, Any] = document(item)
-    return brief(fields | {"session": session, "decision": _decision(boss, item)}, _LONG_OF_ITEM, most)
+    return brief(fields | {"decision": _decision(boss, item)}, _LONG_OF_ITEM, most)
 
 
 def _decision(boss: BossParts, item: Item) -> dict[str, Any] | None:
