@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 from remuda.boss.client import BossClient
 from remuda.boss.folder import BossFolder
 from remuda.fleet.hub_folder import HubFolder
+from remuda.fleet.membership import Membership, read_key
 from remuda.keeper.claim import read_holder
 from remuda.paths import SessionPaths
 from support.commands import Commands, until_line
@@ -68,6 +69,10 @@ class HubMachine:
         path = self.remuda.cwd / f"{name}.key"
         self.remuda("fleet", "keys", "new", name, "--out", str(path), *words)
         return path
+
+    def member(self, key: Path) -> Membership:
+        """A member with that key, for connections of the test itself."""
+        return Membership(read_key(key), self.url, "machine")
 
     def close(self) -> None:
         if self._process is not None:
