@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from urllib.request import urlopen
 import pytest
 
 from remuda.errors import HubRefused, HubUnreachable
+from remuda.fleet import exchange, subjects
 from remuda.fleet.hub import Hub
 from remuda.fleet.hub_types import Stored
 from remuda.fleet.membership import Membership, read_key
@@ -117,6 +119,46 @@ def test_what_is_announced_during_a_load_is_loaded_at_once(hub: HubMachine, tmp_
             await one.close()
 
     asyncio.run(attempt())
+
+
+class Counting(RemoteHosts):
+    """Counts how often it reads a receipt."""
+
+    count = 0
+
+    async def _receipt(self, hub: Hub | None, message_id: str) -> dict[str, Any]:
+        self.count += 1
+        return await super()._receipt(hub, message_id)
+
+
+def test_a_receipt_wakes_only_those_who_wait_for_it(hub: HubMachine, tmp_path: Path) -> None:
+    host = hub.member(hub.new_key("worker", "host"))
+    sender = hub.member(hub.new_key("waiter", "operator"))
+    messages = [f"m{number}" for number in range(12)]
+
+    async def attempt() -> int:
+        showing, seeing = await Hub.connect(host), await Hub.connect(sender)
+        remote = Counting(tmp_path)
+        following = asyncio.create_task(remote.run(seeing))
+        await remote.is_loaded.wait()
+        for one in messages:
+            remote._sent.note(one, host="worker", session="s", sent_at=time.time(), expires=2**40)
+        waiting = [asyncio.create_task(remote.receipt(seeing, one, 60.0, 1)) for one in messages]
+        while remote.count < len(messages):  # each has read once
+            await asyncio.sleep(0.01)
+        for one, task in zip(messages, waiting, strict=True):
+            step = {"stage": "accepted", "at": time.time()}
+            data = subjects.write(exchange.receipt(one, "worker", "s", [step], None))
+            await showing.store(subjects.receipt_subject("worker", one), data)
+            assert (await task)["stage"] == "accepted"
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        for connection in (showing, seeing):
+            await connection.close()
+        return remote.count
+
+    # Twice for each, and once more for each 5 s of waiting. It was 90: each looked for each receipt.
+    assert asyncio.run(attempt()) < 5 * len(messages)
 
 
 # In a process of its own: asyncio leaves sockets of connections that were cut to the garbage collector.

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from remuda.errors import (
     HostUnreachable,
@@ -82,7 +83,8 @@ class RemoteHosts:
         self._announced: dict[str, tuple[int, int]] = {}
         """Subjects to load again: the revision that is there, and how often an older one was found."""
         self._was_announced = asyncio.Event()
-        self._receipt_came = asyncio.Event()
+        self._receipt_came = WeakValueDictionary[str, asyncio.Event]()
+        """By subject, of receipts that someone waits for."""
         self.is_loaded = asyncio.Event()
         self.changed = asyncio.Event()
         """Set with every change of a session; the one who waits for it clears it."""
@@ -181,9 +183,9 @@ class RemoteHosts:
             return
         self._hosts[name] = {**subjects.read(stored.data), "at": stored.at}
 
-    def _hear_receipt(self, _subject: str, _revision: int) -> None:
-        self._receipt_came.set()
-        self._receipt_came = asyncio.Event()
+    def _hear_receipt(self, subject: str, _revision: int) -> None:
+        if (came := self._receipt_came.pop(subject, None)) is not None:
+            came.set()
 
     # ── what is known ──
 
@@ -383,9 +385,10 @@ class RemoteHosts:
     async def receipt(self, hub: Hub | None, word: str, wait: float, steps: int) -> Document:
         """Return how far a message got; waits until there are more than `steps` steps, or it has ended."""
         message_id = self._find(word)
+        subject = subjects.receipt_subject(str((self._sent.get(message_id) or {}).get("host")), message_id)
         deadline = time.monotonic() + min(wait, _LONGEST_WAIT)
         while True:
-            came = self._receipt_came
+            came = self._receipt_came.setdefault(subject, asyncio.Event())
             document = await self._receipt(hub, message_id)
             left = deadline - time.monotonic()
             if document["stage"] == "expired":
