@@ -54,16 +54,19 @@ def test_a_boss_that_has_served_has_loaded_no_module_of_a_fleet(home: Path) -> N
     (home / "sitecustomize.py").write_text(AT_ITS_END.format(path=str(path)))
     boss = subprocess.Popen(
         [sys.executable, "-P", "-m", "remuda", "boss", "up", "--port", "0"],
-        env={**os.environ, "PYTHONPATH": str(home)},
+        # With the home of whoever runs this, agents that run there were listed.
+        env={**os.environ, "PYTHONPATH": str(home), "HOME": str(home)},
         stdout=subprocess.PIPE,
     )
     assert boss.stdout is not None
-    assert b"the boss is running" in boss.stdout.readline()
-    with pytest.raises(NotInFleet):
-        BossClient().get("fleet")
-    assert BossClient().get("sessions", hosts=True)["sessions"] == []
-    boss.terminate()
-    boss.communicate(timeout=60)
+    try:
+        assert b"the boss is running" in boss.stdout.readline()
+        with pytest.raises(NotInFleet):
+            BossClient().get("fleet")
+        assert BossClient().get("sessions", hosts=True)["sessions"] == []
+    finally:
+        boss.terminate()
+        boss.communicate(timeout=60)
     loaded = path.read_text().splitlines()
     assert "remuda.boss.http.fleet_routes" in loaded
     assert [one for one in loaded if one.startswith(("nats", "nkeys", "nacl", "remuda.fleet"))] == []
