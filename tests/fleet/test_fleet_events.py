@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 import time
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from remuda.fleet.membership import Membership, read_key
 from remuda.fleet.remote import RemoteHosts
 from remuda.fleet.subjects import EVENTS
 from support.fleet import FleetBench, Machine, Relay
-from support.keeper import until
+from support.keeper import until, until_equal
 
 
 def followed(desk: Machine, host: str = "build7") -> list[dict[str, Any]]:
@@ -36,10 +37,11 @@ def written(host: Machine) -> list[int]:
 def until_all(desk: Machine, build: Machine) -> list[dict[str, Any]]:
     """Wait until everything that the host wrote down was followed."""
 
-    def look() -> bool:
-        return [one["number"] for one in followed(desk)] == written(build)
+    def differences() -> str:
+        pairs = zip_longest([one["number"] for one in followed(desk)], written(build))
+        return ", ".join(f"{one}, {other}" for one, other in pairs if one != other)
 
-    until(look, "all events, in order and once")
+    until_equal(differences, "", "all events, in order and once (followed, written)")
     return followed(desk)
 
 
@@ -50,7 +52,7 @@ def test_what_a_host_did_without_a_link_or_a_follower_arrives_in_order_and_once(
     build = bench.machine("build7", "host", url=relay.url)
     build.start("work")
     build.remuda("send", "work", "with a link", "--wait")
-    assert "prompted" in [one["kind"] for one in until_all(desk, build)]
+    until(lambda: "prompted" in [one["kind"] for one in until_all(desk, build)], "the first prompt")
 
     relay.cut()
     until(lambda: not build.status()["connected"], "the host to notice")

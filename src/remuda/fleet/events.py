@@ -62,6 +62,8 @@ class EventReporter:
         self._bytes = 0
         self._lost = 0
         self._came = asyncio.Event()
+        self._caught_up: set[tuple[str, str]] = set()
+        """Events that were found at the beginning. Of those that are being written then we hear too."""
         is_new = not self._path.exists()
         self._epoch, self._number, known = self._load()
         self._fd = self._open()
@@ -113,8 +115,11 @@ class EventReporter:
         ]
         for event in sorted(missing, key=lambda one: one.at):
             self._hear(event)
+        self._caught_up = {(one.session_id, one.id) for one in missing}
 
     def _hear(self, event: Event) -> None:
+        if (event.session_id, event.id) in self._caught_up:
+            return
         if self._bytes > _MAX_WAITING_BYTES:
             self._lost += 1
             return
