@@ -64,7 +64,7 @@ def test_start_of_a_taken_name_is_refused_with_pid_and_uptime(remuda: Commands) 
     remuda.start("work", "--", "cat")
     said = remuda.refused("start", "work", "--", "cat", code=5)
     keeper = remuda.json("status", "work")["keeper_pid"]
-    assert re.match(rf"session 'work' is already running \(pid {keeper}, up \d+m?s\); ", said)
+    assert re.match(rf"session 'work' is already running \(keeper pid {keeper}, up \d+m?s\); ", said)
     assert "remuda kill work" in said
 
 

@@ -84,7 +84,7 @@ def test_base_is_the_last_commit_before_the_session_began(project: Path) -> None
 
 
 def test_folder_without_a_repository_or_without_a_commit(tmp_path: Path) -> None:
-    assert "not a git repository" in find_changes(str(tmp_path), "start", 0.0)["note"]
+    assert find_changes(str(tmp_path), "start", 0.0)["note"] == "its folder is not in a git repository"
     assert find_changes(str(tmp_path / "missing"), "start", 0.0)["note"] == "its folder does not exist"
     assert find_changes(None, "start", 0.0)["note"] == "the folder of this agent is not known"
     git(tmp_path, "init", "-q")

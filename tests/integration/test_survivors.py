@@ -188,7 +188,7 @@ def test_start_with_the_files_removed_is_refused_and_the_session_is_back(
     for name in files.split():
         (remuda.sessions / name).unlink()
     said = remuda.refused("start", "o", "--detach", "--", "cat", code=5)
-    assert f"already running (pid {keeper.pid}" in said
+    assert f"already running (keeper pid {keeper.pid}" in said
     assert remuda.json("status", "o")["alive"]
     assert (remuda.sessions / "o.json").exists()
     remuda("kill", "o")

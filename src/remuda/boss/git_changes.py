@@ -30,6 +30,7 @@ _STATUS = {
     "T": "type",
     "U": "conflict",
 }
+_NO_REPOSITORY = "not a git repository"
 _MAIN = ("@{upstream}", "origin/HEAD", "origin/main", "origin/master", "main", "master")
 
 
@@ -64,7 +65,8 @@ def find_changes(
         files, is_cut = _files(git, found["commit"] or _EMPTY_TREE)
         found["files"], found["cut"] = files, is_cut
     except GitFailed as error:
-        found["note"] = str(error)[:500]
+        is_none = found["repository"] is None and _NO_REPOSITORY in str(error)
+        found["note"] = "its folder is not in a git repository" if is_none else str(error)[:500]
     return found
 
 

@@ -219,7 +219,8 @@ def print_changes(found: dict[str, Any]) -> None:
     files = found["files"]
     count = "1 file" if len(files) == 1 else f"{len(files)} files"
     on = f" on {found['branch']}" if found["branch"] else ""
-    _heading(f"{count} changed{on}" + (", and more" if found["cut"] else ""))
+    unread = found["note"] and not files  # there may be some
+    _heading("changes" if unread else f"{count} changed{on}" + (", and more" if found["cut"] else ""))
     if found["note"]:
         echo(str(found["note"]))
     for one in files:

@@ -241,9 +241,9 @@ def _start_elsewhere(
     """Start a session on another host, by the boss there. With a `size`, attach to it."""
     from remuda.boss.elsewhere import START_OPTIONS, start
 
-    split_host(f"{host}/x")  # says if this machine has joined no fleet
     if name is None:
         raise InvalidOptions("--host needs a NAME for the session")
+    split_host(f"{host}/{name}")  # says if this machine has joined no fleet
     known = {*START_OPTIONS, "cwd", "config_file"}
     given = [key for key, value in options.items() if key not in known and value not in (None, (), False)]
     if given:

@@ -11,7 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from remuda.errors import InputError, PermissionRefused, RemoteProtocolError, from_code
+from remuda.errors import (
+    InputError,
+    NotInQueue,
+    PermissionRefused,
+    RemoteProtocolError,
+    SessionNotFound,
+    from_code,
+)
 from remuda.inbox.message import check_prompt
 from remuda.inbox.stop_hook import is_id
 from remuda.names import check_name
@@ -32,6 +39,8 @@ MESSAGE_OPTIONS: dict[str, tuple[type, ...]] = {
     "command": (bool,),
     "literal": (bool,),
 }
+_NO_SESSION = (NotInQueue.code, SessionNotFound.code)
+_DID_YOU_MEAN = re.compile(r"did you mean '[^']*'(?: or '[^']*')*\?")
 _TEXT = 2000
 _LATEST = 1e10
 """In the year 2286."""
@@ -277,14 +286,25 @@ def read_answer(data: bytes, host: str) -> Any:
     document = subjects.read(data)
     error = document.get("error")
     if isinstance(error, dict):
-        hint = error.get("hint")
         text = one_line(str(error.get("message"))[:_TEXT])
-        raise from_code(
-            str(error.get("code")), f"{host}: {text}", one_line(str(hint)[:_TEXT]) if hint else None
-        )
+        raise from_code(str(error.get("code")), f"{host}: {text}", read_hint(error, host))
     if "answer" not in document:
         raise RemoteProtocolError(f"the answer of {host} cannot be read")
     return document["answer"]
+
+
+def read_hint(error: Mapping[str, Any], host: str) -> str | None:
+    """Return the hint of another host's error, worded for a reader here.
+
+    It knows its sessions by their bare names. 'remuda kill work', run here, would end a session of ours.
+    """
+    if not error.get("hint"):
+        return None
+    hint = one_line(str(error["hint"])[:_TEXT])
+    if error.get("code") in _NO_SESSION and (question := _DID_YOU_MEAN.match(hint)):
+        named = re.sub(r"'([^'/]+)'", rf"'{host}/\1'", question[0])
+        return named + hint[question.end() :]
+    return f"on {host}: {hint}" if "'remuda " in hint else hint
 
 
 # ── hosts ──

@@ -36,6 +36,7 @@ from remuda.tasks import TaskSet
 from remuda.untrusted import BadJson, as_objects, dump_json, finite, one_line, parse_object
 
 from . import subjects
+from .exchange import read_hint
 from .hub import Hub
 from .hub_types import HubRequest
 from .streams import SHARED_LEASE
@@ -351,9 +352,8 @@ def _outcome(asked: Document, host: str) -> Document:
     if isinstance(result, dict) and isinstance(result.get("text"), str):
         return {"result": {**result, "host": host}}
     if isinstance(error, dict):
-        hint = error.get("hint")
         text = f"{host}: {one_line(str(error.get('message'))[:2000])}"
-        return {"error": {"code": str(error.get("code")), "message": text, "hint": hint and str(hint)[:500]}}
+        return {"error": {"code": str(error.get("code")), "message": text, "hint": read_hint(error, host)}}
     raise RemoteProtocolError("a request ended without a result")
 
 

@@ -199,7 +199,7 @@ class Claim:
 
 def already_running(paths: SessionPaths) -> SessionExists:
     owner = read_holder(paths)
-    who = f" (pid {owner.keeper_pid}, up {show_duration(owner.uptime)})" if owner else ""
+    who = f" (keeper pid {owner.keeper_pid}, up {show_duration(owner.uptime)})" if owner else ""
     return SessionExists(
         f"session '{paths.name}' is already running{who}",
         hint=f"attach to it with 'remuda attach {paths.name}', or end it with 'remuda kill {paths.name}'",

@@ -209,6 +209,28 @@ def test_the_error_of_another_host_is_raised_here_with_its_type() -> None:
         exchange.read_answer(b"{}", "b7")
 
 
+@pytest.mark.parametrize(
+    ("code", "hint", "expected"),
+    [
+        (
+            "NOT_IN_QUEUE",
+            "did you mean 'work'? 'remuda ls' lists all",
+            "did you mean 'b7/work'? 'remuda ls' lists all",
+        ),
+        ("SESSION_NOT_FOUND", "did you mean 'a' or 'c/b'?", "did you mean 'b7/a' or 'c/b'?"),
+        ("SESSION_EXISTS", "end it with 'remuda kill work'", "on b7: end it with 'remuda kill work'"),
+        ("INVALID_OPTIONS", "did you mean 'cwd'?", "did you mean 'cwd'?"),
+        ("FAILED", None, None),
+    ],
+)
+def test_the_hint_of_another_host_names_no_session_of_this_one(
+    code: str, hint: str | None, expected: str | None
+) -> None:
+    with pytest.raises(RemudaError) as caught:
+        exchange.read_answer(exchange.write_error(code, "x", hint), "b7")
+    assert caught.value.hint == expected
+
+
 @given(some.binary(max_size=200))
 def test_bytes_of_anyone_are_refused_with_an_error_of_ours(data: bytes) -> None:
     readers = (
