@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -22,7 +23,9 @@ from remuda.fleet.hub_types import Stored
 from remuda.fleet.membership import Membership, read_key
 from remuda.fleet.remote import RemoteHosts
 from remuda.fleet.server import find_server
+from support.commands import until_line
 from support.fleet import FleetBench, HubMachine, Machine, Relay, free_port
+from support.heimdall_client import PATIENCE
 from support.keeper import until
 
 
@@ -382,3 +385,27 @@ def test_two_machines_with_one_key_do_not_both_have_its_name(bench: FleetBench) 
     second.remuda("fleet", "leave")  # takes nothing of the other
     desk.until_session("build7", "work")
     desk.until_host("build7")
+
+
+def test_serve_that_fails_leaves_no_membership_and_the_corrected_command_works(tmp_path: Path) -> None:
+    hub = HubMachine(tmp_path / "hub")
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            words = ("fleet", "serve", "--listen")
+            assert "cannot name a host" in hub.remuda.refused(*words, address, "--add", "a b", code=4)
+            (hub.remuda.cwd / "old.key").touch()
+            assert "old.key exists" in hub.remuda.refused(*words, address, "--add", "old", code=2)
+            assert not hub.folder.exists
+            refusal = hub.remuda.refused(*words, address, "--name", "one", code=1)
+        assert f"the hub cannot listen on {address}: address already in use; choose another" in refusal
+        assert "joined no fleet" in hub.remuda.refused("fleet", "leave", code=2)
+        process = hub.remuda.begin(*words, f"127.0.0.1:{hub.port}", "--name", "one")
+        try:
+            until_line(process, b"fleet keys new NAME")
+            assert "left tls://" in hub.remuda("fleet", "leave").out
+        finally:
+            process.terminate()
+            process.communicate(timeout=PATIENCE)
+    finally:
+        hub.close()

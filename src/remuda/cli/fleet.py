@@ -102,6 +102,7 @@ def serve(
     """
     need_extra()
     from remuda.fleet.hub_folder import HubFolder
+    from remuda.fleet.membership import load_membership, remove_membership
     from remuda.fleet.server import serve as run
     from remuda.fleet.streams import MAX_STREAM_BYTES
 
@@ -109,7 +110,10 @@ def serve(
         raise InvalidOptions("--role goes with --add", hint="name a machine: --add NAME")
     folder = HubFolder.default()
     folder.must_not_run()
-    folder.make(read_address(listen) if listen is not None else None)
+    address = read_address(listen) if listen is not None else None
+    _check_machines(folder, name, added)
+    was_member, is_up = load_membership() is not None, False
+    folder.make(address)
     joined = None if no_join else _join_own(folder, name)
     # Printed before the hub runs: if it cannot start, the keys and their commands are good for the next time.
     for one in dict.fromkeys(added):
@@ -119,6 +123,8 @@ def serve(
             _make_key(folder, one, roles or ("host",), prepare=False)
 
     def ready() -> None:
+        nonlocal is_up
+        is_up = True
         host, port = folder.address
         fields = [("hub", f"{host}:{port}"), ("data", short_path(str(folder.path)))]
         if (most := folder.stream_bytes()) < MAX_STREAM_BYTES:
@@ -132,7 +138,24 @@ def serve(
         echo("\nTo add a machine later, run this here. It prints the command to run there:")
         echo("  remuda fleet keys new NAME")
 
-    asyncio.run(run(folder, ready))
+    try:
+        asyncio.run(run(folder, ready))
+    finally:
+        if joined is not None and not was_member and not is_up:  # no member of a hub that never ran
+            remove_membership()
+            folder.revoke(joined)
+
+
+def _check_machines(folder: HubFolder, name: str | None, added: tuple[str, ...]) -> None:
+    """Check all names before anything is made, so that the corrected command line works as the first one."""
+    from remuda.fleet.subjects import check_host
+
+    if name is not None:
+        check_host(name)
+    known = {one.name for one in folder.key_records()} if folder.exists else set()
+    for one in added:
+        if check_host(one) not in known:
+            _check_free(Path(f"{one}.key"), one)
 
 
 def read_address(text: str) -> tuple[str, int]:
@@ -231,9 +254,7 @@ def _make_key(
 
     path = out or Path(f"{check_host(name)}.key")
     address = check_url(url) if url is not None else folder.url
-    if path.exists():
-        other = f"'remuda fleet keys new {name} --out FILE'"
-        raise InvalidOptions(f"{path} exists", hint=f"remove it, or choose another file: {other}")
+    _check_free(path, name)
     key = folder.new_key(name, tuple(dict.fromkeys(Role(role) for role in roles)))
     try:
         write_key(path, key)
@@ -244,6 +265,12 @@ def _make_key(
         raise
     echo(f"wrote {path}, the only copy of this key; copy it to that machine, then run there:")
     echo(f"  remuda fleet join {address} --key {path.name}")
+
+
+def _check_free(path: Path, name: str) -> None:
+    if path.exists():
+        other = f"'remuda fleet keys new {name} --out FILE'"
+        raise InvalidOptions(f"{path} exists", hint=f"remove it, or choose another file: {other}")
 
 
 def _make_consumer(folder: HubFolder) -> None:

@@ -65,7 +65,15 @@ async def serve(folder: HubFolder, ready: Callable[[], None]) -> None:
             ready()
             await asyncio.wait([ended, stopped], return_when=asyncio.FIRST_COMPLETED)
         if ended.done():
-            raise SpawnFailed(f"nats-server has ended: {_last_words(folder)}", hint=f"see {folder.log}")
+            words = _last_words(folder)
+            if "Error listening" in words:
+                host, port = folder.address
+                why = words.rpartition(": ")[2].rstrip('"')
+                raise SpawnFailed(
+                    f"the hub cannot listen on {host}:{port}: {why}",
+                    hint="choose another address with --listen",
+                )
+            raise SpawnFailed(f"nats-server has ended: {words}", hint=f"see {folder.log}")
     finally:
         for task in (starting, stopped):
             task.cancel()
