@@ -27,6 +27,7 @@ from remuda.durable import read_regular
 
 from .duration import LONGEST
 from .errors import InvalidOptions
+from .names import known_words
 from .paths import own_config_file, own_config_files
 
 CLASSIFIERS = ("simple", "claude", "none")
@@ -216,7 +217,7 @@ def parse_config(document: Mapping[str, Any], path: Path | None = None) -> Confi
         else:
             raise InvalidOptions(
                 f"{where}unknown key {key!r}",
-                hint=f"known: boss, classifier, env, prices, {', '.join(sorted(KEYS))}",
+                hint=known_words(key, ("boss", "classifier", "env", "prices", *sorted(KEYS))),
             )
     return Config(**values)
 
@@ -285,7 +286,7 @@ def _boss(value: object, where: str) -> dict[str, Any]:
         types = BOSS_KEYS.get(key)
         if types is None:
             raise InvalidOptions(
-                f"{where}[boss] has the unknown key {key!r}", hint=f"known: {', '.join(sorted(BOSS_KEYS))}"
+                f"{where}[boss] has the unknown key {key!r}", hint=known_words(key, sorted(BOSS_KEYS))
             )
         if not isinstance(one, types) or isinstance(one, bool):
             raise InvalidOptions(f"{where}[boss] {key} cannot be {_shown(one)}")

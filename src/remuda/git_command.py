@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 
 OUTPUT_BYTES = 1 << 20
 """git's output is cut there."""
+NO_REPOSITORY = "not a git repository"
+"""git's own words, in the error of a command."""
 _LAST_SECONDS = 5.0
 """Seconds that git has to end by itself."""
 _OFF = (

@@ -59,6 +59,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return "did you mean " + " or ".join(f"'{one}'" for one in near) + "?" if near else ""
 
 
+def known_words(word: str, known: Iterable[str]) -> str:
+    """Return a hint for a word that is not one of `known`: the near ones, else all."""
+    known = list(known)
+    return did_you_mean(word, known) or f"known: {', '.join(known)}"
+
+
 def _distance(one: str, other: str) -> int:
     """Return how many letters must be inserted, removed, replaced or swapped with the next."""
     before: list[int] = []

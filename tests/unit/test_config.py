@@ -233,6 +233,12 @@ def test_parse_what_cannot_be_is_an_error_that_names_file_and_key(found: dict[st
     assert named in caught.value.message
 
 
+def test_a_key_with_a_typo_is_an_error_with_the_right_word() -> None:
+    with pytest.raises(InvalidOptions) as caught:
+        parse_config({"sleep_afer": 30}, Path("/x/remuda.toml"))
+    assert caught.value.hint == "did you mean 'sleep_after'?"
+
+
 # ── a planted file ──
 
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: only root can give a file away")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.errors import BadName
-from remuda.names import MAX_NAME_BYTES, check_name, did_you_mean, near_names
+from remuda.names import MAX_NAME_BYTES, check_name, did_you_mean, known_words, near_names
 
 
 @pytest.mark.parametrize("name", ["work", "a", "9", "_x", "a.b-c_d@e+f", "x" * MAX_NAME_BYTES, "v1..2"])
@@ -76,3 +76,8 @@ def test_did_you_mean_names_the_nearest_alone() -> None:
     assert did_you_mean("tset", ["test", "tests", "rest"]) == "did you mean 'test'?"
     assert did_you_mean("bar", ["bat", "baz", "foo"]) == "did you mean 'bat' or 'baz'?"
     assert did_you_mean("bar", []) == ""
+
+
+def test_known_words_names_the_near_ones_else_all() -> None:
+    assert known_words("tset", ["test", "foo"]) == "did you mean 'test'?"
+    assert known_words("never", ["test", "foo"]) == "known: test, foo"

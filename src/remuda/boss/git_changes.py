@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from remuda.durable import open_regular
-from remuda.git_command import OUTPUT_BYTES, Git, GitFailed, without_filters
+from remuda.git_command import NO_REPOSITORY, OUTPUT_BYTES, Git, GitFailed, without_filters
 
 TIMEOUT = 10.0
 MOST_FILES = 300
@@ -30,7 +30,6 @@ _STATUS = {
     "T": "type",
     "U": "conflict",
 }
-_NO_REPOSITORY = "not a git repository"
 _MAIN = ("@{upstream}", "origin/HEAD", "origin/main", "origin/master", "main", "master")
 
 
@@ -65,7 +64,7 @@ def find_changes(
         files, is_cut = _files(git, found["commit"] or _EMPTY_TREE)
         found["files"], found["cut"] = files, is_cut
     except GitFailed as error:
-        is_none = found["repository"] is None and _NO_REPOSITORY in str(error)
+        is_none = found["repository"] is None and NO_REPOSITORY in str(error)
         found["note"] = "its folder is not in a git repository" if is_none else str(error)[:500]
     return found
 

@@ -187,7 +187,9 @@ def _own_name() -> str:
     return name or "host"
 
 
-@command.group("keys", cls=OrderedGroup, invoke_without_command=True)
+@command.group(
+    "keys", cls=OrderedGroup, invoke_without_command=True, short_help="List, make or revoke keys of the hub."
+)
 @click.pass_context
 def keys(ctx: click.Context) -> None:
     """List the keys of the hub on this machine, make one, or revoke one.

@@ -93,7 +93,7 @@ def check(as_json: bool) -> None:
         complain("this machine has joined no fleet: HOST/SESSION reaches nothing")
 
 
-@command.command("token")
+@command.command("token", short_help="Print the token of an agent at the boss.")
 @click.argument("name", required=False)
 @click.option("--remove", is_flag=True, help="Remove the token; its agent loses access at once.")
 def token(name: str | None, remove: bool) -> None:
@@ -121,7 +121,7 @@ def token(name: str | None, remove: bool) -> None:
         echo(make_token(name))
 
 
-@command.command("ledger")
+@command.command("ledger", short_help="Show what agents did through MCP.")
 @click.option(
     "-n", "count", type=click.IntRange(1, 100_000), default=50, help="Show the last N calls.  [default: 50]"
 )

@@ -51,7 +51,7 @@ _file_option = click.option(
 )
 
 
-@command.command("check")
+@command.command("check", short_help="Check the policy file against open requests.")
 @_file_option
 @click.option("--dry-run", is_flag=True, help="Also decide all earlier requests again, and print the result.")
 @click.option(
@@ -133,7 +133,7 @@ def _row(approval: dict[str, Any], verdict: PolicyVerdict) -> tuple[str, ...]:
     return approval["id"], approval["tool"], str(verdict.decision), by, outcome(approval), what
 
 
-@command.command("explain")
+@command.command("explain", short_help="Print the decision on a request, and why.")
 @_file_option
 @click.option("--tool", default="Bash", help="Name of the tool.  [default: Bash]")
 @click.option("--command", "text", help="Shell command to decide on.")

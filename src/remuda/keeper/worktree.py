@@ -20,7 +20,7 @@ from remuda.config import Config
 from remuda.durable import read_regular
 from remuda.errors import FolderUnusable, InvalidOptions, NotSafe, RemudaError
 from remuda.frozen import replaced
-from remuda.git_command import Git, GitFailed, without_filters
+from remuda.git_command import NO_REPOSITORY, Git, GitFailed, without_filters
 from remuda.paths import SessionPaths, known_names
 
 from .claim import Claim, already_running, read_holder
@@ -151,7 +151,8 @@ def _make(name: str, cwd: Path, branch: str, config: Config) -> tuple[Worktree, 
     try:
         top = git.run("rev-parse", "--show-toplevel")[0].removesuffix("\n")
     except GitFailed as error:
-        raise InvalidOptions(f"--worktree needs a git repository: {cwd}: {error}") from None
+        why = f"{cwd} is not in one" if NO_REPOSITORY in str(error) else f"{cwd}: {error}"
+        raise InvalidOptions(f"--worktree needs a git repository: {why}") from None
     git.settings = without_filters(git, keep_own=True)
     entries = _list(git)
     common = os.path.realpath(

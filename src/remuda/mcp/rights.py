@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from remuda.errors import InvalidOptions
-from remuda.names import MAX_NAME_BYTES
+from remuda.names import MAX_NAME_BYTES, known_words
 
 Right = Literal["read", "send", "control", "kill"]
 """`read`: state, screen, history, receipts. `send`: messages. `control`: interrupt and cancel."""
@@ -267,7 +267,7 @@ def _limits(table: Mapping[str, Any], home: str, where: str) -> dict[str, Any]:
 def _check_keys(table: Mapping[str, Any], known: Sequence[str], where: str) -> None:
     for key in table:
         if key not in known:
-            raise InvalidOptions(f"{where}unknown key {key!r}", hint=f"known: {', '.join(known)}")
+            raise InvalidOptions(f"{where}unknown key {key!r}", hint=known_words(key, known))
 
 
 def _texts(value: object, where: str) -> tuple[str, ...]:

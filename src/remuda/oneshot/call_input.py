@@ -12,6 +12,7 @@ from pathlib import Path
 from remuda.durable import open_regular, read_regular
 from remuda.errors import InputError, InvalidOptions, WaitTimeout
 from remuda.frozen import frozen
+from remuda.names import known_words
 from remuda.paths import config_home
 
 from .output import warn
@@ -180,7 +181,7 @@ def read_defaults(document: Mapping[str, Any], path: Path) -> Defaults:
     for name, value in table.items():
         check = _CHECKS.get(name)
         if check is None:
-            raise InvalidOptions(f"{path}: unknown key '{name}'", hint=f"known keys: {', '.join(_CHECKS)}")
+            raise InvalidOptions(f"{path}: unknown key '{name}'", hint=known_words(name, _CHECKS))
         wanted, is_right = check
         if not is_right(value):
             raise InvalidOptions(f"{path}: '{name}' must be {wanted}, not {value!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -52,6 +53,21 @@ def test_help_of_a_daily_command_fits_80_columns(name: str) -> None:
     shown = click.Context(command, info_name=name, parent=root, terminal_width=80).get_help()
     assert [line for line in unstyled(shown).splitlines() if cells(line) > 80] == []
     assert "...\n" not in shown.partition("\n")[2]
+
+
+def _groups(command: click.Command, parent: click.Context | None = None) -> Iterator[click.Context]:
+    if isinstance(command, click.Group):
+        ctx = click.Context(command, info_name=command.name, parent=parent, terminal_width=80)
+        yield ctx
+        for name in command.list_commands(ctx):
+            if (one := command.get_command(ctx, name)) is not None:
+                yield from _groups(one, ctx)
+
+
+def test_no_line_of_a_list_of_commands_is_cut() -> None:
+    lines = [line for ctx in _groups(cli) for line in ctx.get_help().splitlines()]
+    cut = [line for line in lines if line.startswith("  ") and line.endswith("...")]
+    assert cut == []
 
 
 @pytest.mark.parametrize("name", CLASSES)

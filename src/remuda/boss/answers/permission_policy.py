@@ -21,6 +21,7 @@ from typing import Any
 from unicodedata import normalize
 
 from remuda.errors import InvalidOptions
+from remuda.names import did_you_mean, known_words
 from remuda.paths import config_home
 
 from ..attention.model import Reason
@@ -265,6 +266,7 @@ _LISTS = ("tool", "command", "path", "folder", "session")
 _KEYS = ("name", "decision", "message", "mcp", *_LISTS)
 
 
+_TABLES = ("rule", "dry_run", "command_tools")
 Resolve = Callable[[str], str]
 """A path without symbolic links."""
 
@@ -272,9 +274,10 @@ Resolve = Callable[[str], str]
 def read_policy(document: Mapping[str, Any], home: str, resolve: Resolve) -> Policy:
     """Raises `InvalidOptions` that says which rule, and what is wrong. `home` is what ~ means."""
     for key in document:
-        if key not in ("rule", "dry_run", "command_tools"):
+        if key not in _TABLES:
             raise InvalidOptions(
-                f"unknown key {key!r}", hint="known: dry_run, [command_tools] and [[rule]] tables"
+                f"unknown key {key!r}",
+                hint=did_you_mean(key, _TABLES) or "known: dry_run, [command_tools] and [[rule]] tables",
             )
     dry_run, rules = document.get("dry_run", False), document.get("rule", [])
     if not isinstance(dry_run, bool):
@@ -301,7 +304,7 @@ def _rule(number: int, table: Mapping[str, Any], home: str, resolve: Resolve) ->
     where = f"rule {number}"
     for key in table:
         if key not in _KEYS:
-            raise InvalidOptions(f"{where}: unknown key {key!r}", hint=f"known: {', '.join(_KEYS)}")
+            raise InvalidOptions(f"{where}: unknown key {key!r}", hint=known_words(key, _KEYS))
     try:
         decision = PolicyDecision(table.get("decision", ""))
     except ValueError:

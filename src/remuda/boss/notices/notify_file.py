@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from remuda.errors import InvalidOptions
+from remuda.names import known_words
 from remuda.paths import config_home
 from remuda.untrusted import dump_json
 
@@ -239,10 +240,11 @@ def _headers(table: Mapping[str, Any], where: str) -> dict[str, str]:
 
 
 def _reasons(table: Mapping[str, Any], where: str) -> frozenset[Reason]:
-    try:
-        return frozenset(Reason(one) for one in _list(table.get("reasons", list(Reason)), "reasons"))
-    except ValueError as error:
-        raise InvalidOptions(f"{where}{error}", hint=f"reasons: {', '.join(Reason)}") from None
+    listed = _list(table.get("reasons", list(Reason)), "reasons")
+    for one in listed:
+        if one not in list(Reason):
+            raise InvalidOptions(f"{where}unknown reason {one!r}", hint=known_words(str(one), Reason))
+    return frozenset(map(Reason, listed))
 
 
 def _flag(table: Mapping[str, Any], key: str, where: str, default: bool) -> bool:
@@ -269,7 +271,7 @@ def _check_address(url: str, where: str) -> None:
 def _no_others(table: Mapping[str, Any], known: Sequence[str], where: str) -> None:
     for key in table:
         if key not in known:
-            raise InvalidOptions(f"{where}unknown key {key!r}", hint=f"known keys: {', '.join(known)}")
+            raise InvalidOptions(f"{where}unknown key {key!r}", hint=known_words(key, known))
 
 
 def _seconds(document: Mapping[str, Any], key: str, default: float) -> float:
