@@ -53,6 +53,19 @@ def test_apply_and_remove_give_the_server_back_as_it_was(tmux: TmuxBench, home: 
     assert state(tmux) == before
 
 
+def test_remove_takes_out_the_segment_that_an_older_version_put_at_the_end(tmux: TmuxBench) -> None:
+    tmux.start("work")
+    tmux.run("set-option", "-g", "status-right", "#H %H:%M ##1")
+    before = state(tmux)
+    tmux.run("set-option", "-ga", "status-right", " #(/opt/bin/remuda segment)")
+    apply(tmux.tmux, conf_lines(["/opt/bin/remuda"]))
+    assert tmux.run("show-options", "-gv", "status-right").strip() == (
+        "#(/opt/bin/remuda segment) #H %H:%M ##1"
+    )
+    remove(tmux.tmux)
+    assert state(tmux) == before
+
+
 def test_remove_leaves_a_key_that_was_bound_to_something_else_since(tmux: TmuxBench) -> None:
     tmux.start("work")
     tmux.run("bind-key", "S", "list-clients")
@@ -102,6 +115,7 @@ def test_key_runs_the_command_for_the_client_that_pressed_it(
 def test_segment_in_the_status_line_is_shown_in_the_styles_of_tmux(tmux: TmuxBench, home: Path) -> None:
     tmux.start("work")
     tmux.run("set-option", "-g", "status-interval", "1")
+    tmux.run("select-pane", "-T", "a title as agents set one, which fills the line")
     (home / "segment").write_text(segment(3, 700.0))
     apply(tmux.tmux, conf_lines([str(program(home))]))
     person = tmux.person("work")

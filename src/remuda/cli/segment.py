@@ -25,7 +25,7 @@ def command(plain: bool, as_json: bool) -> None:
     \b
     Examples:
       remuda segment --plain
-      set -ga status-right ' #(remuda segment)'    'remuda setup tmux' writes it
+      set -g status-right '#(remuda segment) %H:%M'    tmux cuts the end of a long line
     """
     waiting, age = _poll()
     if as_json:

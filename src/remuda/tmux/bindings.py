@@ -18,7 +18,9 @@ _KEY: Final = re.compile(r"[!-~]+")
 # Characters that a shell, a tmux format and strftime leave unchanged between single quotes.
 _WORD: Final = re.compile(r"[\w./+@=:, -]+")
 _OURS: Final = re.compile(r"remuda\S* (?:next|skip|popup|return) #\{client_name\}")
-_SEGMENT: Final = re.compile(r" #\([^()]*remuda[^() ]* segment\)")
+_CALL: Final = r"#\([^()]*remuda[^() ]* segment\)"
+_SEGMENT: Final = re.compile(rf"^{_CALL} | {_CALL}")
+"""An older version put it at the end."""
 _BEFORE: Final = "@remuda-before-"
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -47,7 +49,8 @@ def conf_lines(program: Sequence[str], keys: Keys | None = None, *, segment: boo
         if key
     ]
     if segment:
-        add = f'set-option -ga status-right \\" #({run} segment)\\"'
+        # First, because tmux cuts the end at status-right-length: 40, and its own text with a title has that.
+        add = f'set-option -gF status-right \\"##({run} segment) #{{status-right}}\\"'
         lines.append(f"if-shell -F '#{{m:*remuda*segment*,#{{status-right}}}}' '' \"{add}\"")
     return lines
 

@@ -132,14 +132,14 @@ def test_conf_file_changed_by_somebody_else_meanwhile_is_left_alone(tmp_path: Pa
 # ── what stands in it ──
 
 
-def test_conf_lines_bind_the_keys_and_add_the_segment() -> None:
+def test_conf_lines_bind_the_keys_and_put_the_segment_first() -> None:
     assert conf_lines(["/opt/bin/remuda"]) == [
         'bind-key -T prefix Tab run-shell -b "/opt/bin/remuda next #{client_name}"',
         'bind-key -T prefix S run-shell -b "/opt/bin/remuda skip #{client_name}"',
         'bind-key -T prefix g run-shell -b "/opt/bin/remuda popup #{client_name}"',
         'bind-key -T prefix B run-shell -b "/opt/bin/remuda return #{client_name}"',
         "if-shell -F '#{m:*remuda*segment*,#{status-right}}' ''"
-        ' "set-option -ga status-right \\" #(/opt/bin/remuda segment)\\""',
+        ' "set-option -gF status-right \\"##(/opt/bin/remuda segment) #{status-right}\\""',
     ]
 
 
