@@ -314,6 +314,8 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], *, optional:
 
 _TYPED = ("NAME", "ID")
 """Heads of columns that a user types or copies into the next command."""
+_STATE_COLUMNS = len("waiting_permission")
+"""The longest state. A table says nothing if just that is cut."""
 
 
 def terminal_width() -> int:
@@ -335,7 +337,8 @@ def table_lines(
     """Set a table. On a terminal, columns are narrowed until a line fits, the widest first.
 
     NAME and ID, which the user types, are cut only after the others have five characters. Before a column
-    loses its head or eight characters, `optional` columns are left out, in this order.
+    loses its head or eight characters, or STATE the longest state, `optional` columns are left out, in
+    this order.
     """
     rows = [[flat(text) for text in row] for row in [head, *rows]]
     widths = [max(cells(row[column]) for row in rows) for column in range(len(head))]
@@ -361,8 +364,9 @@ def table_lines(
 
 def _readable(widths: Sequence[int], head: Sequence[str]) -> list[int]:
     """Return the least widths at which a table is easy to read."""
+    least = {"STATE": _STATE_COLUMNS}
     return [
-        size if unstyled(one) in _TYPED else min(size, max(8, cells(one)))
+        size if unstyled(one) in _TYPED else min(size, max(least.get(unstyled(one), 8), cells(one)))
         for size, one in zip(widths, head, strict=True)
     ]
 

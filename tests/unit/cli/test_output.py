@@ -185,13 +185,19 @@ def test_table_with_a_name_as_wide_as_the_terminal_still_shows_the_other_columns
 
 @pytest.mark.parametrize(
     ("cols", "heads"),
-    [(80, ["NAME", "STATE", "CWD", "LAST"]), (34, ["NAME", "STATE", "LAST"]), (20, ["NAME", "LAST"])],
+    [(80, ["NAME", "STATE", "CWD", "LAST"]), (38, ["NAME", "STATE", "LAST"]), (20, ["NAME", "LAST"])],
 )
 def test_narrow_terminal_loses_optional_columns_in_their_order(cols: int, heads: list[str]) -> None:
     lines = table_of(8, cols, "CWD", "STATE")
     assert lines[0].split() == heads
     assert max(map(cells, lines)) <= cols
     assert "x" * 8 in lines[1]
+    assert "waiting_permission" in lines[1] or "STATE" not in heads
+
+
+def test_state_is_cut_after_the_columns_of_free_text() -> None:
+    assert "waiting_permission" in table_of(4, 80)[1]
+    assert "waiting_permission" in table_of(4, 46)[1]
 
 
 @pytest.mark.parametrize("cols", [200, 80, 40, 20, 9])
