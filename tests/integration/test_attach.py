@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -111,6 +112,13 @@ def test_attach_with_another_detach_key_passes_the_usual_one_on(remuda: Commands
     pane.until_shows("^\\")
     pane.send(b"\x01")
     pane.until_shows("rc=0")
+
+
+def test_bar_of_a_narrow_terminal_shows_the_key_alone_and_no_half_word(remuda: Commands, pane: Pane) -> None:
+    remuda.start("work-on-the-engine", "--", "cat")
+    attach(pane, name="work-on-the-engine")
+    pane.resize(40, 8)
+    pane.until(lambda lines: re.search(r"^ work-on-the-engine +[a-z]+ \w+  Ctrl-\\$", lines[-1]) is not None)
 
 
 def test_attach_gives_the_program_the_size_above_the_bar_and_follows_the_window(

@@ -100,7 +100,8 @@ class Picture:
         self._scroll: Scroll | None = None
         self._mouse = mouse
         self._mark = "(read-only) " if read_only else ""
-        self._hint = f" {key_name(detach_key)} detaches " if detach_key else ""
+        key = key_name(detach_key)
+        self._hints = (f" {key} detaches ", f" {key} ") if detach_key else ("",)
         document = client.welcome or {}
         self._name = client.name
         self._bar = bar
@@ -258,10 +259,10 @@ class Picture:
             place = f"{below} lines below, {above} above" if below or above else "no history above"
             return f" {self._name} {self._mark}", f" {place}  q: back "
         age = float(self._state.get("age", 0.0)) + now - self._heard_at
-        return (
-            f" {self._name} {self._mark}",
-            f" {one_line(str(self._state.get('state', '')))} {show_duration(max(1.0, age))} {self._hint}",
-        )
+        left = f" {self._name} {self._mark}"
+        right = f" {one_line(str(self._state.get('state', '')))} {show_duration(max(1.0, age))} "
+        room = self.inner_size[0] - len(left) - len(right) - 1
+        return left, right + next((one for one in self._hints if len(one) <= room), "")
 
 
 def _blank(cols: int, rows: int) -> Screen:
