@@ -292,6 +292,15 @@ def test_a_hub_that_does_not_answer_is_an_error_in_words(pair: Pair) -> None:
     assert f"the hub at {url} cannot be reached: no answer within 5 s; check the address" in refusal
 
 
+def test_a_hub_that_is_not_there_is_an_error_that_says_why(pair: Pair) -> None:
+    machine = Machine(pair.bench.folder / "lost", "lost")
+    pair.bench.machines.append(machine)
+    key = str(pair.bench.hub.new_key("lost", "host"))
+    url = f"tls://127.0.0.1:{free_port()}"
+    refusal = machine.remuda.refused("fleet", "join", url, "--key", key, code=7)
+    assert f"the hub at {url} cannot be reached: Connection refused; check the address" in refusal
+
+
 def test_a_key_file_that_is_cut_is_refused(pair: Pair) -> None:
     bench = pair.bench
     machine = Machine(bench.folder / "late", "late")

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
 import secrets
+import socket
 import ssl
 import time
 from collections.abc import (
@@ -77,6 +79,13 @@ async def _close(client: Client) -> None:
         log.debug("closing the connection: %s", error)
 
 
+def _system_words(error: OSError) -> str:
+    """Return why, in the words of the system: asyncio's own begin with `[Errno 111] Connect call failed`."""
+    if isinstance(error, socket.gaierror) or not error.errno:
+        return one_line(str(error.strerror or error))[:200]
+    return os.strerror(error.errno)
+
+
 class Hub:
     """A connection. Make it with `connect`."""
 
@@ -124,7 +133,12 @@ class Hub:
         async def on_close() -> None:
             closed.set()
 
+        met = ""  # the client tries again until the timeout, and keeps to itself why
+
         async def on_error(error: Exception) -> None:
+            nonlocal met
+            if isinstance(error, OSError) and not isinstance(error, TimeoutError):
+                met = _system_words(error)
             log.info("the connection to the hub: %s", text := one_line(str(error)))
             if "permissions violation" in text.lower():
                 refusals[:] = [text]
@@ -158,7 +172,7 @@ class Hub:
                     f"the hub at {url} does not accept the key of '{member.name}'",
                     hint="it was revoked, or belongs to another hub; ask for a new one",
                 ) from error
-            silent = f"no answer within {CONNECT_TIMEOUT} s"
+            silent = met or f"no answer within {CONNECT_TIMEOUT} s"
             why = silent if isinstance(error, TimeoutError) else one_line(str(error)) or type(error).__name__
             raise HubUnreachable(
                 f"the hub at {url} cannot be reached: {why}",
