@@ -219,7 +219,7 @@ async def main():
                     pathlib.Path(gate).write_text("opened")  # the turn cannot end before
         finally:
             print(*kinds, file=sys.stderr)
-        print(kinds[0], kinds[-1])
+        print("token" in kinds, kinds[-1])  # it may come after the tool: an agent reports both at once
 asyncio.run(main())
 """
 
@@ -249,7 +249,7 @@ def test_a_prompt_runs_on_any_host_that_offers_its_pool(pair: Pair) -> None:
         text=True,
         check=False,
     )
-    assert done.stdout == "REPLY#1 to: from python\ntoken done\n", done.stderr
+    assert done.stdout == "REPLY#1 to: from python\nTrue done\n", done.stderr
     held = ("--permission-mode", "bypassPermissions", "--stream", "--timeout", "200", f"RUNBASH cat '{gate}'")
     with subprocess.Popen([*COMMAND, *words, *held], env=desk.remuda.env, stdout=subprocess.PIPE) as running:
         assert running.stdout is not None
