@@ -18,9 +18,7 @@ def test_an_agent_of_another_host_is_shown_decided_and_typed_into(browser: Brows
     context = browser.new_context(viewport=WIDE)
     context.set_default_timeout(PATIENCE * 1000)
     try:
-        desk, build = fleet.machine("desk", "operator"), fleet.machine("build7", "host")
-        build.start("work")
-        desk.until_session("build7", "work")
+        desk, build = fleet.desk_and_build()
         page = context.new_page()
         address = f"http://127.0.0.1:{desk.port}"
         page.goto(address + desk.client.post("logins", "links", body={})["path"])

@@ -98,8 +98,7 @@ def test_boss_killed_while_hooks_post_has_everything_once(home: Path) -> None:
     senders = [Sender(number) for number in range(SENDERS)]
     try:
         asyncio.run(_whole(boss, senders))
-        boss.end(signal.SIGKILL)
-        boss.start()
+        boss.restart(signal.SIGKILL)
         waiting = {item["session_id"]: item for item in boss.waiting()}
         assert len(boss.waiting()) == SENDERS
         for sender in senders:

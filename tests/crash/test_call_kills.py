@@ -25,12 +25,10 @@ def kill_keeper(post: Post) -> None:
     """With SIGKILL. Its terminal is gone with it, and the kernel ends its server."""
     record = json.loads(post.kept.paths.record.read_text())
     others = [Process(record["companion_pid"]), Process(record["child_pid"])]
-    post.kept.keeper.signal(signal.SIGKILL)
-    assert post.kept.keeper.ended()
+    post.kept.keeper.kill()
     others[1].signal(signal.SIGKILL)
     for process in others:
-        assert process.ended()
-        process.close()
+        process.gone()
 
 
 def test_call_that_was_not_taken_is_called_again(corral: Corral) -> None:

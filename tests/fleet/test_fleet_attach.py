@@ -14,12 +14,22 @@ from remuda.errors import PermissionRefused
 from remuda.keeper.client import KeeperClient
 from remuda.keeper.elsewhere import open_tunnel
 from remuda.wire.connection import ClientConnection
-from support.attach import DETACH, PRINTER, REMUDA, attach, find_attach, is_restored, receive_until, tell
+from support.attach import (
+    DETACH,
+    PRINTER,
+    REMUDA,
+    attach,
+    find_attach,
+    is_restored,
+    open_shell,
+    receive_until,
+    tell,
+)
 from support.commands import SIZER
 from support.fleet import FleetBench, Machine, Relay
 from support.heimdall_client import PATIENCE
 from support.keeper import until
-from support.tmux import Pane, Tmux
+from support.tmux import Pane
 
 _NUMBERS = count(1)
 COLS, ROWS = 160, 12
@@ -66,10 +76,8 @@ def desk(far: Machine, build: Machine, monkeypatch: pytest.MonkeyPatch) -> Machi
 
 @pytest.fixture
 def pane(desk: Machine) -> Iterator[Pane]:
-    with Tmux(desk.remuda.env, desk.remuda.cwd, COLS, ROWS) as server:
-        first = server.first()
-        first.until_shows("$")
-        yield first
+    with open_shell(desk.remuda, COLS, ROWS) as pane:
+        yield pane
 
 
 @pytest.fixture

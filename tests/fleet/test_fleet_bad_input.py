@@ -41,6 +41,21 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         yield pair
 
 
+def shifted_machine(bench: FleetBench, name: str, role: str, shift: float) -> Machine:
+    """A machine whose clock is wrong by `shift`."""
+    folder = bench.folder / f"clock-{name}"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(SHIFTED.format(shift=shift))
+    return bench.machine(name, role, env={"PYTHONPATH": str(folder)})
+
+
+def write_key(machine: Machine, text: str) -> str:
+    path = machine.remuda.cwd / "wrong.key"
+    path.write_text(text)
+    path.chmod(0o600)
+    return str(path)
+
+
 def test_a_key_of_another_hub_is_refused_and_nothing_is_joined(pair: Pair) -> None:
     bench = pair.bench
     other = HubMachine(bench.folder / "other")
@@ -50,12 +65,9 @@ def test_a_key_of_another_hub_is_refused_and_nothing_is_joined(pair: Pair) -> No
     finally:
         other.close()
     document["ca"] = json.loads((bench.hub.remuda.cwd / "build7.key").read_text())["ca"]
-    stranger = Machine(bench.folder / "stranger", "build7")
-    bench.machines.append(stranger)
-    path = stranger.remuda.cwd / "wrong.key"
-    path.write_text(json.dumps(document))
-    path.chmod(0o600)
-    refusal = stranger.remuda.refused("fleet", "join", bench.hub.url, "--key", str(path), code=8)
+    stranger = bench.bare_machine("build7", "stranger")
+    key = write_key(stranger, json.dumps(document))
+    refusal = stranger.remuda.refused("fleet", "join", bench.hub.url, "--key", key, code=8)
     assert "does not accept the key of 'build7'" in refusal
     assert not (stranger.remuda.home / "fleet" / member_file().name).exists()
 
@@ -88,11 +100,7 @@ def test_messages_for_a_host_whose_key_was_revoked_wait_for_its_new_key(pair: Pa
 def test_a_clock_that_is_wrong_by_an_hour_changes_nothing(pair: Pair, shift: float) -> None:
     bench, desk, _ = pair
     name = "ahead" if shift > 0 else "behind"
-    folder = bench.folder / f"clock-{name}"
-    folder.mkdir()
-    (folder / "sitecustomize.py").write_text(SHIFTED.format(shift=shift))
-    build = bench.machine(name, "host", env={"PYTHONPATH": str(folder)})
-    build.start("work")
+    shifted_machine(bench, name, "host", shift).start("work")
     desk.until_session(name, "work")
     answer = desk.remuda("send", f"{name}/work", "hello", "--ttl", "5m", "--wait").out
     assert answer == "REPLY#1 to: hello\n"
@@ -114,10 +122,7 @@ def test_a_clock_that_is_wrong_by_an_hour_changes_nothing(pair: Pair, shift: flo
 def test_a_sender_whose_clock_is_wrong_by_an_hour_sends_decides_and_runs(pair: Pair, shift: float) -> None:
     bench, _, build = pair
     name = "ahead" if shift > 0 else "behind"
-    folder = bench.folder / f"clock-sender-{name}"
-    folder.mkdir()
-    (folder / "sitecustomize.py").write_text(SHIFTED.format(shift=shift))
-    sender = bench.machine(f"sender-{name}", "operator", env={"PYTHONPATH": str(folder)})
+    sender = shifted_machine(bench, f"sender-{name}", "operator", shift)
     work = pair.start(name)
     sender.until_session("build7", name)
     assert sender.remuda("send", work, "hello", "--ttl", "60", "--wait").out == "REPLY#1 to: hello\n"
@@ -283,8 +288,7 @@ def test_a_key_that_is_revoked_while_the_hub_is_down_has_no_sessions_after_its_s
 
 
 def test_a_hub_that_does_not_answer_is_an_error_in_words(pair: Pair) -> None:
-    machine = Machine(pair.bench.folder / "patient", "patient")
-    pair.bench.machines.append(machine)
+    machine = pair.bench.bare_machine("patient")
     key = str(pair.bench.hub.new_key("patient", "host"))
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"tls://127.0.0.1:{silent.getsockname()[1]}"
@@ -303,13 +307,10 @@ def test_a_hub_that_is_not_there_is_an_error_that_says_why(pair: Pair) -> None:
 
 def test_a_key_file_that_is_cut_is_refused(pair: Pair) -> None:
     bench = pair.bench
-    machine = Machine(bench.folder / "late", "late")
-    bench.machines.append(machine)
+    machine = bench.bare_machine("late")
     whole = bench.hub.new_key("late", "host").read_text()
-    cut = machine.remuda.cwd / "cut.key"
-    cut.write_text(whole[: len(whole) // 2])
-    cut.chmod(0o600)
-    refusal = machine.remuda.refused("fleet", "join", bench.hub.url, "--key", str(cut), code=2)
+    key = write_key(machine, whole[: len(whole) // 2])
+    refusal = machine.remuda.refused("fleet", "join", bench.hub.url, "--key", key, code=2)
     assert "is not a key file" in refusal
 
 
@@ -333,8 +334,7 @@ def test_a_right_that_the_hub_does_not_give_is_named_in_the_status(bench: FleetB
 def test_what_the_hub_refused_is_in_the_status_of_the_machine_that_serves(pair: Pair) -> None:
     """A key that was revoked, one of another hub, and a host that reports in the place of another."""
     bench = pair.bench
-    server = Machine(bench.folder / "server", "server")
-    bench.machines.append(server)
+    server = bench.bare_machine("server")
     server.boss_up()
     url = f"tls://127.0.0.1:{(port := free_port())}"
     begun = server.remuda.begin("fleet", "serve", "--listen", f"127.0.0.1:{port}", "--name", "server")

@@ -127,8 +127,7 @@ class Chaos:
 
     def _kill(self, pid: int) -> None:
         agent = Process(pid)
-        agent.signal(signal.SIGKILL)
-        assert agent.ended()
+        agent.kill()
         agent.close()
 
     def kill_sender(self) -> None:

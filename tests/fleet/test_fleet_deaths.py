@@ -39,9 +39,7 @@ def ends(machine: Machine, session: str, message: str) -> list[str]:
 
 
 def test_messages_for_a_host_without_a_boss_wait_at_the_hub_in_order(bench: FleetBench) -> None:
-    desk, build = bench.machine("desk", "operator"), bench.machine("build7", "host")
-    build.start("work")
-    desk.until_session("build7", "work")
+    desk, build = bench.desk_and_build()
     desk.remuda("send", "build7/work", "before", "--wait")
     until(lambda: desk.remuda.json("queue")["items"], "the agent in the queue")
     desk.until_session("build7", "work")
@@ -81,9 +79,7 @@ def test_messages_for_a_host_without_a_boss_wait_at_the_hub_in_order(bench: Flee
 
 
 def test_a_message_that_the_hub_hands_out_again_is_not_put_twice(bench: FleetBench) -> None:
-    desk, build = bench.machine("desk", "operator"), bench.machine("build7", "host")
-    build.start("work")
-    desk.until_session("build7", "work")
+    desk, build = bench.desk_and_build()
     message = desk.send("build7/work", "once")
     desk.until_stage(message, "acked")
     publish_again(bench, make_message("build7", "work", message, "desk", "once", {}))
@@ -115,9 +111,7 @@ def test_a_message_whose_host_could_not_say_in_time_that_it_takes_it_does_not_ru
     bench: FleetBench, relay: Relay
 ) -> None:
     """The sender has reported by then that it expired."""
-    desk, build = bench.machine("desk", "operator"), bench.machine("build7", "host", url=relay.url)
-    build.start("work")
-    desk.until_session("build7", "work")
+    desk, build = bench.desk_and_build(url=relay.url)
     relay.stall("up")
     refusal = desk.remuda.refused("send", "build7/work", "late", "--ttl", "1", code=10)
     assert "expired" in refusal
@@ -147,9 +141,7 @@ def publish_again(bench: FleetBench, *messages: FleetMessage) -> None:
 
 
 def test_a_message_for_an_unknown_session_is_refused_with_the_reason(bench: FleetBench) -> None:
-    desk, build = bench.machine("desk", "operator"), bench.machine("build7", "host")
-    build.start("work")
-    desk.until_session("build7", "work")
+    desk, _ = bench.desk_and_build()
     assert "session 'wrok' not found on build7" in desk.remuda.refused("send", "build7/wrok", "x", code=10)
     assert "host 'bulid7' not found; did you mean 'build7'?" in desk.remuda.refused(
         "send", "bulid7/work", "x", code=2
@@ -168,9 +160,7 @@ def test_a_message_for_an_unknown_session_is_refused_with_the_reason(bench: Flee
 @pytest.mark.soak
 @pytest.mark.timeout(120 if not counts.SOAK else 3600)
 def test_boss_hub_and_sender_are_killed_and_no_message_is_lost_or_repeated(bench: FleetBench) -> None:
-    desk, build = bench.machine("desk", "operator"), bench.machine("build7", "host")
-    build.start("work")
-    desk.until_session("build7", "work")
+    desk, build = bench.desk_and_build()
     rng = random.Random(17)
     accepted: dict[str, str] = {}
     unsure: dict[str, str] = {}
@@ -272,10 +262,7 @@ def json_id(out: bytes) -> str:
 
 
 def test_a_host_whose_link_is_cut_works_on_and_is_caught_up_with(bench: FleetBench, relay: Relay) -> None:
-    desk = bench.machine("desk", "operator")
-    build = bench.machine("build7", "host", url=relay.url)
-    build.start("work")
-    desk.until_session("build7", "work")
+    desk, build = bench.desk_and_build(url=relay.url)
     relay.stall()
     sent = desk.remuda("send", "build7/work", "over the hub").out.split()
     assert sent[0] == "sent"
@@ -297,10 +284,7 @@ def test_a_host_whose_link_is_cut_works_on_and_is_caught_up_with(bench: FleetBen
 
 
 def test_a_decision_that_the_network_held_up_is_not_carried_out_late(bench: FleetBench, relay: Relay) -> None:
-    desk = bench.machine("desk", "operator")
-    build = bench.machine("build7", "host", url=relay.url)
-    build.start("work")
-    desk.until_session("build7", "work")
+    desk, _ = bench.desk_and_build(url=relay.url)
     relay.stall()
     client = desk.client
     whole = {"method": "POST", "path": "/v1/sessions/work/end", "body": {}, "timeout": 1.0}

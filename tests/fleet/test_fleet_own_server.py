@@ -22,7 +22,7 @@ from remuda.fleet.hub_folder import new_seed
 from remuda.fleet.membership import Key, Membership, write_key
 from remuda.fleet.server import find_server
 from remuda.fleet.subjects import SESSIONS
-from support.fleet import FleetBench, Machine
+from support.fleet import FleetBench
 from support.heimdall_client import PATIENCE
 from support.keeper import until
 
@@ -121,8 +121,7 @@ def test_a_server_with_its_own_key_and_certificate_is_prepared_joined_and_revoke
     assert "put the output of 'remuda fleet config' on the servers" in made.err
     own.reload()
     remuda(*prepare)
-    build = Machine(own.bench.folder / "build7", "build7")
-    own.bench.machines.append(build)
+    build = own.bench.bare_machine("build7")
     build.boss_up()
     build.remuda("fleet", "join", own.url, "--key", key)
     build.until_connected()

@@ -24,7 +24,7 @@ from remuda.fleet.membership import Membership, read_key
 from remuda.fleet.remote import RemoteHosts
 from remuda.fleet.server import find_server
 from support.commands import until_line
-from support.fleet import FleetBench, HubMachine, Machine, Relay, free_port
+from support.fleet import FleetBench, HubMachine, Relay, free_port
 from support.heimdall_client import PATIENCE
 from support.keeper import until
 
@@ -366,11 +366,8 @@ def test_a_hub_that_is_full_refuses_a_message_and_says_why(hub: HubMachine) -> N
 
 def test_two_machines_with_one_key_do_not_both_have_its_name(bench: FleetBench) -> None:
     """The files of the second one are a copy of those of the first."""
-    desk, first = bench.machine("desk", "operator"), bench.machine("build7", "host")
-    first.start("work")
-    desk.until_session("build7", "work")
-    second = Machine(bench.folder / "second", "second")
-    bench.machines.append(second)
+    desk, first = bench.desk_and_build()
+    second = bench.bare_machine("second")
     shutil.copytree(
         first.remuda.home / "fleet", second.remuda.home / "fleet", ignore=shutil.ignore_patterns("*.sock")
     )

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from support.attach import open_shell
 from support.boss import RunningBoss
 from support.commands import Commands
 from support.hooks import Box
 from support.print_calls import Calls
 from support.queue_bench import Ranch
+from support.tmux import Pane
 from support.tmux_attention import TmuxBench
 
 
@@ -20,6 +22,12 @@ def calls(remuda: Commands) -> Iterator[Calls]:
     made = Calls(remuda)
     yield made
     made.close()
+
+
+@pytest.fixture
+def pane(remuda: Commands) -> Iterator[Pane]:
+    with open_shell(remuda) as pane:
+        yield pane
 
 
 @pytest.fixture
@@ -34,19 +42,15 @@ def boss(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningBoss]:
     """A boss that runs, without any source but what is posted, and far from anybody's tmux."""
     monkeypatch.setenv("TMUX_TMPDIR", str(home))
     monkeypatch.delenv("TMUX", raising=False)
-    one = RunningBoss(home)
-    one.start()
-    yield one
-    one.close()
+    with RunningBoss(home) as one:
+        yield one
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBoss]:
     """One for all who only knock, and are refused."""
-    one = RunningBoss(tmp_path_factory.mktemp("home"))
-    one.start()
-    yield one
-    one.close()
+    with RunningBoss(tmp_path_factory.mktemp("home")) as one:
+        yield one
 
 
 @pytest.fixture

@@ -6,20 +6,19 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from remuda.errors import AlreadyAnswered, InvalidOptions
 from support.acp_agent import PROGRAM, Stage, draft, shows
-from support.attach import COLS, ROWS, attach
-from support.boss import RunningBoss
+from support.attach import attach
+from support.boss import KEPT, RunningBoss
 from support.commands import Commands
 from support.delivery import answer, attempts
 from support.keeper import Process, Start, event_named, until
 from support.messages import CHAIN, Post, stages, step
-from support.tmux import Pane, Tmux
+from support.tmux import Pane
 
 _REPLY = '{"jsonrpc": "2.0", "id": 1, "result": '
 _REFUSAL = '{"jsonrpc": "2.0", "id": 1, "error": {"code": -32000, "message": "not today"}}'
@@ -28,14 +27,6 @@ _REFUSAL = '{"jsonrpc": "2.0", "id": 1, "error": {"code": -32000, "message": "no
 @pytest.fixture
 def stage(start: Start, tmp_path: Path) -> Stage:
     return Stage(start, tmp_path)
-
-
-@pytest.fixture
-def pane(remuda: Commands) -> Iterator[Pane]:
-    with Tmux(remuda.env, remuda.cwd, COLS, ROWS) as server:
-        first = server.first()
-        first.until_shows("$")
-        yield first
 
 
 def type_keys(post: Post, keys: str) -> None:
@@ -249,8 +240,7 @@ def test_kill_before_the_agent_reported_anything_leaves_the_prompt_unrepeated(st
     {"terminal": terminal, "agent": agent, "keeper": post.kept.keeper}[who].signal(signal.SIGKILL)
     assert post.kept.keeper.ended()
     for process in (terminal, agent):
-        assert process.ended()
-        process.close()
+        process.gone()
     found = stage.start(resume=True).ended(message)
     assert (found.stage, attempts(found)) == ("dead", [1])
     assert "before it was answered" in found.reason
@@ -276,8 +266,7 @@ def test_session_ends_with_ctrl_d_and_leaves_no_agent(stage: Stage) -> None:
     agent = Process(stage.pid())
     type_keys(post, "\x04")
     assert post.kept.keeper.ended()
-    assert agent.ended()
-    agent.close()
+    agent.gone()
 
 
 # ── resume ──
@@ -385,9 +374,7 @@ def test_attached_user_sees_the_history_and_types_a_line(remuda: Commands, stage
 def test_request_is_in_the_queue_and_the_conversation_on_the_page(
     remuda: Commands, stage: Stage, home: Path
 ) -> None:
-    boss = RunningBoss(home, ("remuda.boss.evidence.kept:KeptSessions",))
-    boss.start()
-    try:
+    with RunningBoss(home, (KEPT,)) as boss:
         remuda("start", "work", "--detach", "--agent", "acp", "--", *PROGRAM, env=stage.environment())
         remuda("send", "work", "RUN ls")
         (item,) = until(boss.waiting, "the request in the queue")
@@ -409,8 +396,6 @@ def test_request_is_in_the_queue_and_the_conversation_on_the_page(
         assert "tool_result" in kinds
         assert "answer" in kinds
         remuda("kill", "work")
-    finally:
-        boss.close()
 
 
 def test_records_are_removed_with_the_session(remuda: Commands, stage: Stage) -> None:

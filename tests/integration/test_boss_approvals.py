@@ -16,13 +16,12 @@ from remuda.cli.permission_request import outcome
 from remuda.errors import AlreadyAnswered, InvalidOptions, NotSafe
 from remuda.keeper.client import KeeperClient
 from remuda.keeper.environment import session_environment
-from support.boss import RunningBoss
+from support.boss import KEPT, RunningBoss
 from support.heimdall_client import PATIENCE
 from support.keeper import Start, event_named, until
 from support.messages import Post
 
 TOUCH = "RUNBASH touch made"
-KEPT = ("remuda.boss.evidence.kept:KeptSessions",)
 
 
 class Bench:
@@ -30,7 +29,7 @@ class Bench:
 
     def __init__(self, start: Start, home: Path, folder: Path) -> None:
         self._start = start
-        self.boss = RunningBoss(home, KEPT)
+        self.boss = RunningBoss(home, (KEPT,))
         self.project = folder / "project"
         self.config = folder / "claude"
         self.project.mkdir()
@@ -169,8 +168,7 @@ def test_human_at_the_terminal_may_be_first(bench: Bench, key: bytes, made: bool
 
 def test_boss_that_was_killed_finds_it_open_again_and_answers_it(bench: Bench) -> None:
     _, client, approval = bench.asked()
-    bench.boss.end(signal.SIGKILL)
-    bench.boss.start()
+    bench.boss.restart(signal.SIGKILL)
     assert bench.approval()["id"] == approval["id"]
     bench.answer(approval, behavior="allow")
     event_named(client, "ended")

@@ -95,8 +95,7 @@ def test_deepest_request_that_is_taken_can_be_looked_at(boss: RunningBoss) -> No
     assert boss.ask("POST", "/v1/hooks", body.encode(), headers).status == 200
     assert boss.ask("POST", "/v1/hooks", body.replace("[", "[[").encode(), headers).status == 400
     assert len(boss.waiting()) == len(boss.client.get("approvals")["approvals"]) == 1
-    boss.end()
-    boss.start()
+    boss.restart()
     assert len(boss.waiting()) == len(boss.client.get("approvals")["approvals"]) == 1
 
 

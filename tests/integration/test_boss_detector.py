@@ -40,8 +40,7 @@ def test_pane_takes_part_by_its_title_from_prompt_to_its_end(boss: RunningBoss, 
     assert (stuck["session"]["pane"], stuck["session"]["title"]) == (pane, "@tb-worker")
     assert stuck["session_id"].startswith(f"tmux-{pane}-")
     assert stuck["message"].endswith("ready>")
-    boss.end(signal.SIGKILL)
-    boss.start()
+    boss.restart(signal.SIGKILL)
     assert [item["id"] for item in boss.waiting()] == [stuck["id"]]
     tmux.run("send-keys", "-t", pane, "cat", "Enter")
     until(lambda: not boss.waiting(), "new output to set it free")

@@ -19,11 +19,9 @@ from remuda.errors import BadName, BossDown, InvalidOptions, NotSafe
 from remuda.keeper.environment import session_environment
 from remuda.untrusted import MAX_DEPTH
 from support.begin import Begin, begin_in
-from support.boss import RunningBoss, event, lasting_port
+from support.boss import KEPT, RunningBoss, event, lasting_port
 from support.keeper import Kept, Start, event_named, post_hook, until
 from support.watcher import Watcher
-
-KEPT = "remuda.boss.evidence.kept:KeptSessions"
 
 
 @pytest.fixture
@@ -144,8 +142,7 @@ def test_request_that_was_open_when_the_boss_was_killed_is_the_same_item_for_the
     watcher.paste("RUNBASH touch made")
     until(lambda: boss.client.get("approvals", state="open")["approvals"], "the request in the ledger")
     (before,) = boss.waiting()
-    boss.end(signal.SIGKILL)
-    boss.start()
+    boss.restart(signal.SIGKILL)
     (after,) = boss.waiting()
     for name in ("id", "since", "detail"):
         assert after[name] == before[name]
@@ -292,8 +289,7 @@ def test_session_at_its_trust_dialog_is_in_the_queue_until_it_is_answered(
     with pytest.raises(NotSafe) as refused:
         boss.client.post("approvals", first["detail"]["ask"], "answer", body={"behavior": "allow"})
     assert refused.value.hint == "go there with 'remuda attach t'", "its hooks are not missing"
-    boss.end(signal.SIGKILL)
-    boss.start()
+    boss.restart(signal.SIGKILL)
     assert asked()["id"] == first["id"]
     watcher = Watcher(kept.hello())
     watcher.press(b"\x1b[A")
@@ -353,8 +349,7 @@ def test_request_out_of_bounds_is_refused_and_the_next_is_in_the_queue(
     for bad in ('{"x":1e999}', '{"x":NaN}', '{"x":' + "[" * 900 + "]" * 900 + "}"):
         with contextlib.closing(post_hook(kept, request_of(session_id, bad))) as refused:
             assert refused.getresponse().status == 400
-    boss.end()
-    boss.start()
+    boss.restart()
     deep = MAX_DEPTH - 2
     with contextlib.closing(post_hook(kept, request_of(session_id, '{"x":' + "[" * deep + "]" * deep + "}"))):
         assert item(boss, "a", "permission", having="tool")["detail"]["tool"] == "mcp__x__y"

@@ -15,22 +15,19 @@ import pytest
 
 from remuda.durable import replace_file
 from remuda.keeper.environment import session_environment
-from support.boss import RunningBoss
+from support.boss import KEPT, RunningBoss
 from support.commands import Commands
 from support.keeper import Start, until
 from support.messages import Post, stages, step
 
-KEPT = "remuda.boss.evidence.kept:KeptSessions"
 AGENT = [sys.executable, "-P", "-m", "remuda.testing.scripted_agent"]
 LIMIT = "err 429 1 too much, try again in 2 hours"
 
 
 @pytest.fixture
 def boss(home: Path) -> Iterator[RunningBoss]:
-    one = RunningBoss(home, (KEPT,))
-    one.start()
-    yield one
-    one.close()
+    with RunningBoss(home, (KEPT,)) as one:
+        yield one
 
 
 class Ranch:
@@ -97,7 +94,7 @@ def test_limit_of_an_account_is_shown_with_all_that_waits_for_its_end_and_ends_b
         rf"^held +messages are waiting: the account has reached its rate limit {when}$", told, re.MULTILINE
     )
 
-    assert other.send("of another account").stage == "acked"
+    other.run("of another account")
     assert stages(second.trace(waiting)) == ["accepted"]
     behind = first.put("when it is over")
     assert limited(boss)["messages"] == 3

@@ -23,7 +23,7 @@ import pytest
 
 from remuda.boss.notices.notify_file import read_settings
 from support.begin import begin_in
-from support.boss import RunningBoss, event
+from support.boss import KEPT, RunningBoss, event
 from support.commands import Commands
 from support.heimdall_client import PATIENCE
 from support.keeper import Start, until
@@ -230,8 +230,7 @@ def test_notice_of_a_kept_session_at_a_dialog_that_no_hook_reports_says_what_is_
     monkeypatch.setenv("MOCK_AUTO_MODE_DIALOG", "1")
     for folder in ("project", "claude"):
         (tmp_path / folder).mkdir()
-    with closing(RunningBoss(home, ("remuda.boss.evidence.kept:KeptSessions",))) as boss:
-        boss.start()
+    with RunningBoss(home, (KEPT,)) as boss:
         body = "{session}: {reason}: {message}"
         write_settings(boss, f'threshold = 0\n[[to]]\nurl = "{receiver.url}"\nbody = "{body}"\n')
         begin = begin_in(tmp_path / "project", tmp_path / "claude", start)
@@ -247,8 +246,7 @@ def test_notice_that_was_sent_is_not_sent_by_the_next_boss(boss: RunningBoss, re
     boss.tell(event("stopped", 1000.0, session="one"))
     assert receiver.next().body == "one"
     until(lambda: written_down(boss), "that it was told, written down")
-    boss.end(signal.SIGKILL)
-    boss.start()
+    boss.restart(signal.SIGKILL)
     boss.tell(event("stopped", 1001.0, session="two"))
     assert receiver.next().body == "two"
     assert receiver.got.empty()

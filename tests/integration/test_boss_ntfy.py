@@ -193,8 +193,7 @@ def test_notice_is_cleared_when_someone_else_decided_also_by_the_next_boss(
     boss.tell(event("stopped", 1002.0, session="two", message="done"))
     second = ntfy.next()
     until(lambda: is_noted(boss), "that it was sent, written down")
-    boss.end()
-    boss.start()
+    boss.restart()
     boss.tell(event("prompted", 1003.0, session="two"))
     assert ntfy.next_cleared() == second["sequence_id"]
 

@@ -31,6 +31,7 @@ from support.keeper import Start
 from support.page import Browser, PageTerminal, make_link
 
 WRONG_TRIES = 1000
+BEHIND_PROXY = {"public_url": "https://boss.example.net", "trusted_proxy": "127.0.0.1"}
 
 
 @pytest.fixture(scope="module")
@@ -370,10 +371,8 @@ def encrypted(home: Path, certificate: tuple[Path, Path]) -> Iterator[tuple[Runn
     cert, key = certificate
     port = _free_port()
     access = {"listen": f"127.0.0.2:{port}", "tls_cert": str(cert), "tls_key": str(key)}
-    one = RunningBoss(home, access=access)
-    one.start()
-    yield one, port
-    one.close()
+    with RunningBoss(home, access=access) as one:
+        yield one, port
 
 
 def _free_port() -> int:
@@ -453,9 +452,7 @@ def test_terminal_by_tls_needs_its_own_origin_and_ends_with_the_login(
 
 
 def test_proxy_that_is_named_serves_the_page_under_its_own_address(home: Path) -> None:
-    boss = RunningBoss(home, access={"public_url": "https://boss.example.net", "trusted_proxy": "127.0.0.1"})
-    boss.start()
-    try:
+    with RunningBoss(home, access=BEHIND_PROXY) as boss:
         link = boss.client.post("logins", "links")
         assert link["urls"][1] == f"https://boss.example.net{link['path']}"
         forwarded = {"Host": "boss.example.net", "X-Forwarded-For": "10.9.9.9, 203.0.113.7"}
@@ -466,15 +463,11 @@ def test_proxy_that_is_named_serves_the_page_under_its_own_address(home: Path) -
         assert boss.ask("GET", "/v1/queue", headers={**forwarded, "Cookie": cookie}, token=None).status == 200
         own = {**forwarded, "Cookie": cookie, "Origin": "https://boss.example.net", "X-Remuda": "1"}
         assert boss.ask("POST", "/v1/logout", {}, headers=own, token=None).status == 200
-    finally:
-        boss.close()
 
 
 def test_link_of_loopback_is_none_behind_the_proxy(home: Path) -> None:
     """Other users see it on the command line of a browser. At the proxy the boss cannot tell who they are."""
-    boss = RunningBoss(home, access={"public_url": "https://boss.example.net", "trusted_proxy": "127.0.0.1"})
-    boss.start()
-    try:
+    with RunningBoss(home, access=BEHIND_PROXY) as boss:
         here, there = (
             f"/login/{url.rpartition('/')[2]}" for url in boss.client.post("logins", "links")["urls"]
         )
@@ -485,29 +478,21 @@ def test_link_of_loopback_is_none_behind_the_proxy(home: Path) -> None:
         assert boss.client.get("logins")["logins"] == []
         assert boss.ask("POST", here, token=None).status == 303
         assert boss.ask("POST", there, headers=secure, token=None).status == 303
-    finally:
-        boss.close()
 
 
 def test_cookie_of_loopback_is_none_behind_the_proxy(home: Path) -> None:
     """A browser sends it to all ports of this machine: another user's server could use it there."""
-    boss = RunningBoss(home, access={"public_url": "https://boss.example.net", "trusted_proxy": "127.0.0.1"})
-    boss.start()
-    try:
+    with RunningBoss(home, access=BEHIND_PROXY) as boss:
         browser = Browser(boss)
         secret = browser.cookie.partition("=")[2]
         assert browser.get("/v1/queue").status == 200
         for cookie in (f"__Host-remuda={secret}", browser.cookie):
             headers = {"Host": "boss.example.net", "Cookie": cookie}
             assert boss.ask("GET", "/v1/queue", headers=headers, token=None).status == 401
-    finally:
-        boss.close()
 
 
 def test_proxy_that_is_not_named_chooses_no_address(home: Path) -> None:
-    boss = RunningBoss(home, access={"public_url": "https://boss.example.net", "trusted_proxy": "127.0.0.9"})
-    boss.start()
-    try:
+    with RunningBoss(home, access={**BEHIND_PROXY, "trusted_proxy": "127.0.0.9"}) as boss:
         path = make_link(boss)
         forged = {"X-Forwarded-For": "203.0.113.7", "X-Forwarded-Host": "boss.example.net"}
         forged |= {"X-Forwarded-Proto": "https", "Forwarded": "for=203.0.113.7;proto=https"}
@@ -515,8 +500,6 @@ def test_proxy_that_is_not_named_chooses_no_address(home: Path) -> None:
         assert boss.ask("POST", path, headers=secure, token=None).status == 403
         assert boss.ask("POST", path, headers=forged, token=None).status == 303
         assert boss.client.get("logins")["logins"][0]["address"] == "127.0.0.1"
-    finally:
-        boss.close()
 
 
 @pytest.mark.parametrize(

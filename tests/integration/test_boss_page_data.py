@@ -18,15 +18,15 @@ from remuda.boss.http.page_schema import COMPONENTS as PAGE
 from remuda.boss.http.schema import COMPONENTS
 from remuda.session import Session
 from support.begin import Begin, begin_in
-from support.boss import RunningBoss, event
+from support.boss import KEPT, USAGE, RunningBoss, event
 from support.boss_stream import Stream
 from support.commands import Commands
 from support.keeper import Start, until
 from support.pool_servers import fake_pool
 
 SOURCES = (
-    "remuda.boss.evidence.kept:KeptSessions",
-    "remuda.boss.evidence.usage:Usage",
+    KEPT,
+    USAGE,
     "remuda.boss.evidence.messages:Messages",
 )
 
@@ -35,10 +35,8 @@ SOURCES = (
 def boss(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[RunningBoss]:
     monkeypatch.setenv("MOCK_TIME_SCALE", "0.01")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
-    one = RunningBoss(home, SOURCES)
-    one.start()
-    yield one
-    one.close()
+    with RunningBoss(home, SOURCES) as one:
+        yield one
 
 
 @pytest.fixture
@@ -239,8 +237,7 @@ def test_states_are_segments_without_the_time_in_which_no_boss_ran(boss: Running
     (strip,) = [two for two in get(boss, "/v1/states")["sessions"] if two["id"] == one["id"]]
     assert "idle" in [segment["state"] for segment in strip["segments"]]
     assert all(a["to"] == b["from"] for a, b in zip(strip["segments"], strip["segments"][1:], strict=False))
-    boss.end(signal.SIGKILL)
-    boss.start()
+    boss.restart(signal.SIGKILL)
     session(boss, "a")
 
     def look() -> list[Any]:

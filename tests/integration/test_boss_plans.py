@@ -19,10 +19,8 @@ PLAN = "# Plan\n\n1. measure\n2. cut"
 
 @pytest.fixture
 def planning(home: Path) -> Iterator[RunningBoss]:
-    one = RunningBoss(home, ("remuda.boss.evidence.plans:Plans",))
-    one.start()
-    yield one
-    one.close()
+    with RunningBoss(home, ("remuda.boss.evidence.plans:Plans",)) as one:
+        yield one
 
 
 class Transcript:

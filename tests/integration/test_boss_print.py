@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.boss import RunningBoss
+from support.boss import KEPT, RunningBoss
 from support.commands import Commands
 from support.keeper import until
 from support.print_calls import Call, Calls
@@ -16,10 +16,8 @@ from support.print_calls import Call, Calls
 
 @pytest.fixture
 def boss(home: Path) -> Iterator[RunningBoss]:
-    one = RunningBoss(home, ("remuda.boss.evidence.kept:KeptSessions",))
-    one.start()
-    yield one
-    one.close()
+    with RunningBoss(home, (KEPT,)) as one:
+        yield one
 
 
 def begun(calls: Calls, *words: str) -> Call:

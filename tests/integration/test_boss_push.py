@@ -42,11 +42,9 @@ def trusting(
 ) -> Iterator[RunningBoss]:
     """A boss that may use the service."""
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
-    one = RunningBoss(home)
-    one.start()
-    configure(one, service)
-    yield one
-    one.close()
+    with RunningBoss(home) as one:
+        configure(one, service)
+        yield one
 
 
 def configure(boss: RunningBoss, service: PushService, *lines: str) -> None:
@@ -158,17 +156,13 @@ def test_endpoint_on_a_private_address_is_refused_and_never_connected_to(
 
 
 def test_service_with_an_unknown_certificate_gets_nothing(home: Path, service: PushService) -> None:
-    boss = RunningBoss(home)
-    boss.start()
-    try:
+    with RunningBoss(home) as boss:
         configure(boss, service)
         subscribe(Browser(boss), service)
         (result,) = boss.client.post("push", "test")["browsers"]
         assert "certificate" in result["error"] or "SSLCertVerificationError" in result["error"]
         assert "SSL_CERT_FILE" in result["advice"]
         assert service.got.empty()
-    finally:
-        boss.close()
 
 
 def test_subscription_ends_with_its_login_and_can_be_removed_with_another(
@@ -208,9 +202,7 @@ def test_setup_notify_tries_browsers_through_the_boss(
     remuda: Commands, certificate: tuple[Path, Path], service: PushService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
-    boss = RunningBoss(remuda.home)
-    boss.start()
-    try:
+    with RunningBoss(remuda.home) as boss:
         configure(boss, service)
         keys = subscribe(Browser(boss), service)
         (listed,) = browsers(boss)
@@ -225,8 +217,6 @@ def test_setup_notify_tries_browsers_through_the_boss(
         assert "it answered with status 410" in failed
         assert "the browser has unsubscribed, and was removed" in failed
         assert browsers(boss) == []
-    finally:
-        boss.close()
 
 
 def test_page_has_a_worker_for_the_whole_site_which_may_fetch_nothing(served: RunningBoss) -> None:

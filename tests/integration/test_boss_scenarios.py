@@ -13,7 +13,6 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -108,10 +107,8 @@ def test_table_of_questions_names_tests_that_are_there() -> None:
 def boss(home: Path, tmux: TmuxBench, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningBoss]:
     monkeypatch.setenv("TMUX_TMPDIR", tmux.env["TMUX_TMPDIR"])
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(home / "claude"))
-    one = RunningBoss(home, (RECONCILE,))
-    one.start()
-    yield one
-    one.close()
+    with RunningBoss(home, (RECONCILE,)) as one:
+        yield one
 
 
 @pytest.fixture
@@ -293,8 +290,7 @@ def test_nothing_is_typed_into_a_pane_that_no_one_replied_to(
     remuda.env |= env
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    with closing(RunningBoss(home, (RECONCILE, "remuda.boss.evidence.detector:Detector"))) as boss:
-        boss.start()
+    with RunningBoss(home, (RECONCILE, "remuda.boss.evidence.detector:Detector")) as boss:
         until(lambda: [one["session"]["pane"] for one in boss.waiting()] == [pane], "a pane that is quiet")
         where: dict[str, Any] = {"pane": pane, "tmux": tmux.address.path}
         boss.tell(event("stopped", time.time(), session="a", message="what now?", **where))
@@ -343,8 +339,7 @@ def test_doctor_reports_whether_the_boss_runs_and_what_is_left_for_it(
 ) -> None:
     monkeypatch.setenv("TMUX_TMPDIR", str(home))
     assert findings(remuda) == {}  # no one uses one
-    with closing(RunningBoss(home)) as boss:
-        boss.start()
+    with RunningBoss(home) as boss:
         pid = boss.process.pid if boss.process else 0
         found = findings(remuda)
         assert found.pop(f"the boss runs (pid {pid}); agents waiting for you: 0") == "ok"

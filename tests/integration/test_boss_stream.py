@@ -89,8 +89,7 @@ def test_hello_and_every_list_have_a_number_to_go_on_from(boss: RunningBoss) -> 
 def test_watcher_with_a_number_of_another_life_is_asked_to_look_anew(boss: RunningBoss) -> None:
     boss.tell(stop("a", 10))
     number = boss.client.get("queue")["last_event_id"]
-    boss.end()
-    boss.start()
+    boss.restart()
     for after in (number, "deadbeef-5", "nonsense"):
         stream = Stream(boss, after)
         reset = stream.until("reset")

@@ -99,8 +99,7 @@ def test_new_stop_of_a_skipped_session_is_shown_at_once(boss: RunningBoss, messa
     assert queue(boss) == []
     hook(boss, "Stop", last_assistant_message=message)
     assert [item["last_message"] for item in queue(boss)] == [message]
-    boss.end(signal.SIGKILL)
-    boss.start()
+    boss.restart(signal.SIGKILL)
     assert [item["skip_cooldown_until"] for item in queue(boss)] == [None]
 
 

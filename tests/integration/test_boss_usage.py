@@ -22,10 +22,8 @@ SESSION = "11111111-2222-4333-8444-555555555555"
 @pytest.fixture
 def boss(remuda: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningBoss]:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    one = RunningBoss(remuda.home, ("remuda.boss.evidence.usage:Usage",))
-    one.start()
-    yield one
-    one.close()
+    with RunningBoss(remuda.home, ("remuda.boss.evidence.usage:Usage",)) as one:
+        yield one
 
 
 @pytest.fixture

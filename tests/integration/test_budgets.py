@@ -54,7 +54,7 @@ class Bench:
         self._config.mkdir()
 
     def limit(self, *lines: str) -> None:
-        limit(self.boss, *lines)
+        limit(self.boss.folder, *lines)
 
     def keep(
         self, name: str, cwd: Path | None = None, *, settled: bool = True, model: str = "", **spec: Any
@@ -70,6 +70,26 @@ class Bench:
             post.watcher.settled("idle")
         return post
 
+    def over(self, name: str, *lines: str) -> Post:
+        """A session that is paused after its first prompt."""
+        self.limit(*lines)
+        post = self.keep(name)
+        post.run("one")
+        self.paused(name)
+        return post
+
+    def keep_with_two_conversations(self, name: str) -> Post:
+        self.limit("output_tokens = 1000")
+        post = self.keep(name)
+        post.run("one")
+        post.run("/clear", command=True)
+        post.run("two")
+        self.until_used(2 * OUTPUT)
+        return post
+
+    def allow(self, name: str) -> None:
+        self.remuda("approve", name, "--yes")
+
     def item(self, name: str) -> dict[str, Any] | None:
         return item(self.boss, name)
 
@@ -80,6 +100,9 @@ class Bench:
         (row,) = self.boss.client.get("budget")["limits"]
         return dict(row)
 
+    def until_used(self, amount: float) -> None:
+        until_equal(lambda: self.row()["used"], amount, "what is used")
+
 
 @pytest.fixture
 def bench(
@@ -89,33 +112,29 @@ def bench(
     config.mkdir(parents=True)
     (config / "remuda.toml").write_text(PRICES)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(config.parent))
-    boss = RunningBoss(home, SOURCES)
-    boss.start()
-    yield Bench(boss, remuda, start, tmp_path)
-    boss.close()
+    with RunningBoss(home, SOURCES) as boss:
+        yield Bench(boss, remuda, start, tmp_path)
 
 
 def test_pause_holds_every_sender_over_kills_until_a_human_allows_more(bench: Bench) -> None:
     bench.limit('name = "small"', "output_tokens = 10", "step = 20", 'session = "work*"')
     work, other = bench.keep("work"), bench.keep("other")
-    for prompt in ("one", "two"):
-        assert work.send(prompt).stage == "acked"
+    work.run("one", "two")
     asked = bench.paused("work")
     assert asked["detail"]["input"]["used"] == f"{2 * OUTPUT} output tokens"
     assert asked["detail"]["input"]["approve"] == "allows up to 30 output tokens"
 
     waiting = [work.put("three"), bench.remuda.json("send", "work", "four")["id"]]
     work.held("budget 'small': 14 output tokens used of 10 output tokens")
-    assert other.send("of no budget").stage == "acked"
+    other.run("of no budget")
     assert "budget 'small'" in bench.remuda("show", "work").out
     assert "budget 'small'" in bench.remuda("receipt", waiting[0]).out
     assert "budget: small" in bench.remuda("queue").out
 
     bench.boss.end(signal.SIGKILL)
-    assert other.send("without a boss").stage == "acked"
+    other.run("without a boss")
     work.held("budget 'small'")
-    work.kept.keeper.signal(signal.SIGKILL)
-    assert work.kept.keeper.ended()
+    work.kept.keeper.kill()
     again = bench.keep("work", resume=True)
     again.held("budget 'small'")
     assert [stages(again.trace(one)) for one in waiting] == [["accepted"], ["accepted"]]
@@ -123,7 +142,7 @@ def test_pause_holds_every_sender_over_kills_until_a_human_allows_more(bench: Be
     bench.boss.start()
     assert bench.paused("work")["detail"]["ask"] == asked["detail"]["ask"]
     assert "small" in bench.remuda("budget").out
-    bench.remuda("approve", "work", "--yes")
+    bench.allow("work")
     assert [again.ended(one).stage for one in waiting] == ["acked", "acked"]
     approval = bench.boss.client.get("approvals", asked["detail"]["ask"])
     assert (approval["state"], approval["by"], approval["tool"]) == (
@@ -139,14 +158,14 @@ def test_pause_holds_every_sender_over_kills_until_a_human_allows_more(bench: Be
 def test_money_by_configured_prices_pauses_a_session(bench: Bench) -> None:
     bench.limit("cost = 10", "step = 5")
     work = bench.keep("work")
-    assert work.send("one").stage == "acked"
-    until_equal(lambda: bench.row()["used"], float(OUTPUT), "the money")
+    work.run("one")
+    bench.until_used(OUTPUT)
     assert bench.item("work") is None
-    assert work.send("two").stage == "acked"
+    work.run("two")
     assert bench.paused("work")["detail"]["input"]["used"] == f"{2 * OUTPUT:.2f} USD"
     held = work.put("three")
     work.held("budget 'cost per session': 14.00 USD used of 10.00 USD")
-    bench.remuda("approve", "work", "--yes")
+    bench.allow("work")
     assert work.ended(held).stage == "acked"
     assert bench.row()["allowed"] == 15.0
 
@@ -154,68 +173,54 @@ def test_money_by_configured_prices_pauses_a_session(bench: Bench) -> None:
 def test_new_conversation_of_a_session_does_not_begin_its_budget_at_zero(bench: Bench) -> None:
     bench.limit("output_tokens = 10", "step = 10")
     post = bench.keep("work")
-    assert post.send("one").stage == "acked"
+    post.run("one")
     for text, used in (("two", 2 * OUTPUT), ("three", 3 * OUTPUT)):
-        assert post.send("/clear", command=True).stage == "acked"
-        assert post.send(text).stage == "acked"
+        post.run("/clear", command=True)
+        post.run(text)
         assert bench.paused("work")["detail"]["input"]["used"] == f"{used} output tokens"
-        bench.remuda("approve", "work", "--yes")
+        bench.allow("work")
         until(lambda: bench.item("work") is None, "what was allowed")
     post.kept.keeper.signal(signal.SIGTERM)
     assert post.kept.keeper.ended()
     fresh = bench.keep("work")  # another session of that name
-    assert fresh.send("four").stage == "acked"
-    until_equal(lambda: bench.row()["used"], float(OUTPUT), "its own count")
+    fresh.run("four")
+    bench.until_used(OUTPUT)
 
 
 def test_session_that_is_resumed_counts_the_conversations_before_that_too(bench: Bench) -> None:
-    bench.limit("output_tokens = 1000")
-    post = bench.keep("work")
-    assert post.send("one").stage == "acked"
-    assert post.send("/clear", command=True).stage == "acked"
-    assert post.send("two").stage == "acked"
-    until_equal(lambda: bench.row()["used"], float(2 * OUTPUT), "the sum")
-    post.kept.keeper.signal(signal.SIGKILL)
-    assert post.kept.keeper.ended()
+    post = bench.keep_with_two_conversations("work")
+    post.kept.keeper.kill()
     post = bench.keep("work", resume=True)
-    assert post.send("/clear", command=True).stage == "acked"
-    assert post.send("three").stage == "acked"
-    until_equal(lambda: bench.row()["used"], float(3 * OUTPUT), "the sum with what was before")
+    post.run("/clear", command=True)
+    post.run("three")
+    bench.until_used(3 * OUTPUT)
 
 
 def test_conversation_that_ended_long_ago_still_counts(bench: Bench) -> None:
-    bench.limit("output_tokens = 1000")
-    post = bench.keep("work")
-    assert post.send("one").stage == "acked"
-    assert post.send("/clear", command=True).stage == "acked"
-    assert post.send("two").stage == "acked"
-    until_equal(lambda: bench.row()["used"], float(2 * OUTPUT), "the sum")
+    post = bench.keep_with_two_conversations("work")
     bench.boss.end()
     with closing(sqlite3.connect(bench.boss.folder.path / "boss.db")) as database, database:
         changed = database.execute("UPDATE session SET ended = 1 WHERE ended IS NOT NULL").rowcount
     assert changed == 1
     bench.boss.start()
-    assert post.send("three").stage == "acked"
-    until_equal(lambda: bench.row()["used"], float(3 * OUTPUT), "the sum with what was long ago")
+    post.run("three")
+    bench.until_used(3 * OUTPUT)
 
 
 def test_denied_budget_stays_paused_and_asks_no_second_time(bench: Bench) -> None:
-    bench.limit("turns = 1", 'per = ["folder", "day"]')
-    first = bench.keep("first")
-    assert first.send("one").stage == "acked"
+    first = bench.over("first", "turns = 1", 'per = ["folder", "day"]')
     asked = bench.paused("first")
     held = first.put("two")
     first.held("budget 'turns per folder and day': 1 turns used of 1 turns")
     # A session that starts later in the same folder is held from its first prompt; one elsewhere is not.
     late = bench.keep("late", prompt="passed at the start", message_id="m-late")
     late.held("budget 'turns")
-    assert bench.keep("else", bench.project.parent / "elsewhere").send("hello").stage == "acked"
+    bench.keep("else", bench.project.parent / "elsewhere").run("hello")
     # One below is another folder, with an account of its own.
-    assert bench.keep("below", bench.project / "below").send("hello").stage == "acked"
+    bench.keep("below", bench.project / "below").run("hello")
     bench.remuda("deny", "first")
     until(lambda: bench.item("first") is None, "the queue without it")
-    bench.boss.end()
-    bench.boss.start()
+    bench.boss.restart()
     bench.paused("late")
     assert bench.item("first") is None
     assert stages(first.trace(held)) == ["accepted"]
@@ -261,8 +266,7 @@ def test_stop_that_the_keeper_refuses_is_tried_again_when_the_turn_goes_on(bench
     work.watcher.paste("TOOLS " + json.dumps([{"name": name, "input": given} for name, given in calls]))
     work.watcher.until("waiting_answer")
     until(holds.exists, "the pause")
-    bench.boss.end(signal.SIGKILL)
-    bench.boss.start()
+    bench.boss.restart(signal.SIGKILL)
     until(lambda: bench.row()["paused"], "the pause, of the next boss")
     assert work.client.describe()["state"] == "waiting_answer"  # no key may answer a question
     work.watcher.answer(b"\r")
@@ -291,10 +295,10 @@ def test_warning_is_one_notice_and_holds_nothing(bench: Bench) -> None:
         (bench.boss.folder.path / "notify.toml").chmod(0o600)
         bench.limit("turns = 1", 'per = "day"', 'action = "warn"')
         work = bench.keep("work")
-        assert work.send("one").stage == "acked"
+        work.run("one")
         assert "budget 'turns per day': 1 turns used of 1 turns" in got.get(timeout=PATIENCE)
-        assert work.send("two").stage == "acked"
-        until_equal(lambda: bench.row()["used"], 2, "two turns")
+        work.run("two")
+        bench.until_used(2)
         server.shutdown()
     assert got.empty()
     assert bench.item("work") is None
@@ -302,10 +306,7 @@ def test_warning_is_one_notice_and_holds_nothing(bench: Bench) -> None:
 
 
 def test_typo_in_the_file_names_the_line_and_the_word_and_keeps_the_last_limits(bench: Bench) -> None:
-    bench.limit("turns = 1")
-    work = bench.keep("work")
-    assert work.send("one").stage == "acked"
-    bench.paused("work")
+    work = bench.over("work", "turns = 1")
     bench.limit("turns = 1", 'action = "puase"')
     found = bench.remuda("budget", "check", code=EXIT_CODES["INVALID_OPTIONS"])
     assert "budget.toml: line 3: action 'puase' is not known" in found.err
@@ -313,19 +314,15 @@ def test_typo_in_the_file_names_the_line_and_the_word_and_keeps_the_last_limits(
     until(lambda: bench.boss.client.get("budget")["error"], "the error")
     work.put("two")
     work.held("budget 'turns per session'")
-    bench.boss.end()
-    bench.boss.start()  # the limits stay for the next boss too
-    assert bench.keep("other").send("one").stage == "acked"
+    bench.boss.restart()  # the limits stay for the next boss too
+    bench.keep("other").run("one")
     bench.paused("other")
     assert "puase" in bench.remuda("budget").err
     assert json.loads(bench.remuda("budget", "--json").out)["limits"][0]["over"]
 
 
 def test_pause_whose_file_is_removed_is_written_again(bench: Bench) -> None:
-    bench.limit("output_tokens = 5")
-    work = bench.keep("work")
-    assert work.send("one").stage == "acked"
-    bench.paused("work")
+    bench.over("work", "output_tokens = 5")
     holds = bench.remuda.home / "budget" / "holds.json"
     before = holds.read_bytes()
 
@@ -337,18 +334,13 @@ def test_pause_whose_file_is_removed_is_written_again(bench: Bench) -> None:
 def test_agent_cannot_raise_the_budget_of_what_it_started_whatever_the_policy_says(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agents = bench_in(home, tmp_path, monkeypatch)
-    try:
-        with boss_with_limit(home, "turns = 1") as boss:
-            agents.write("policy.toml", '[[rule]]\ndecision = "ask"\ntool = "budget"\nmcp = "token:ci"\n')
-            ci = agents.outside("ci")
-            name = ci.start("a", prompt="one")
-            request = paused(boss, name)["detail"]["ask"]
-            offered = [one for item in ci.call("queue")["waiting"] for one in item["requests"]]
-            assert [(one["request"], one["may_answer"]) for one in offered] == [(request, False)]
-            refused = ci.refused("answer_permission", request=request, decision="allow")
-            assert refused.code == "PERMISSION_REFUSED"
-            (row,) = boss.client.get("budget")["limits"]
-            assert (row["allowed"], row["paused"]) == (1.0, [name])
-    finally:
-        agents.close()
+    with bench_in(home, tmp_path, monkeypatch) as agents, boss_with_limit(home, "turns = 1") as boss:
+        agents.write("policy.toml", '[[rule]]\ndecision = "ask"\ntool = "budget"\nmcp = "token:ci"\n')
+        ci = agents.outside("ci")
+        name = ci.start("a", prompt="one")
+        request = paused(boss, name)["detail"]["ask"]
+        assert [(one["request"], one["may_answer"]) for one in ci.requests()] == [(request, False)]
+        refused = ci.refused("answer_permission", request=request, decision="allow")
+        assert refused.code == "PERMISSION_REFUSED"
+        (row,) = boss.client.get("budget")["limits"]
+        assert (row["allowed"], row["paused"]) == (1.0, [name])

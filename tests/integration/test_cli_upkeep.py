@@ -234,8 +234,7 @@ def test_demo_that_is_asked_to_end_leaves_nothing(remuda: Commands) -> None:
     tour.terminate()
     _, err = tour.communicate(timeout=PATIENCE)
     assert (tour.returncode, err) == (143, b"")
-    assert keeper.ended()
-    keeper.close()
+    keeper.gone()
     assert list(temporary.iterdir()) == []
 
 

@@ -99,8 +99,7 @@ def test_keeper_from_it_is_what_it_would_be_without(start: Start, server: Proces
     assert surroundings(keeper) == surroundings()
     assert os.readlink(f"/proc/{keeper}/cwd") == "/"
     assert os.getsid(keeper) not in (keeper, os.getsid(server.pid))
-    server.signal(signal.SIGKILL)
-    assert server.ended()
+    server.kill()
     assert Process(keeper).alive
 
 
@@ -326,8 +325,7 @@ def test_one_removes_the_files_of_those_that_were_killed(server: Process, runtim
     with started_after("os.nice(1)", home):
         until(lambda: len(listening(runtime)) == 2, "the other fork server")
     assert before < set(os.listdir(runtime / "remuda"))
-    server.signal(signal.SIGKILL)
-    assert server.ended()
+    server.kill()
     with started_after("os.nice(2)", home):
         until(lambda: len(listening(runtime)) == 2, "the third fork server")
     left = set(os.listdir(runtime / "remuda"))
@@ -544,8 +542,7 @@ def test_one_that_is_old_dead_or_stopped_is_replaced_or_left(
 ) -> None:
     server.signal(signal.SIGSTOP)
     assert not is_forked(start("beside-a-stopped-one", ["cat"]).keeper_pid)
-    server.signal(signal.SIGKILL)
-    assert server.ended()
+    server.kill()
     assert ForkServer().path.exists()
     assert not is_forked(start("after-a-death", ["cat"]).keeper_pid)
     until(is_ready, "the next fork server")

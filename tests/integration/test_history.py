@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import resource
-import signal
 import stat
 
 import pytest
@@ -63,8 +62,7 @@ def test_history_of_a_flood_is_bounded_private_and_ends_with_its_last_line(start
 def test_history_survives_a_keeper_that_is_killed_in_the_middle_of_a_flood(start: Start) -> None:
     kept = start("s", ["sh", "-c", "echo first; exec seq 1000000000"], history_bytes=1 << 20)
     until(kept.paths.older_history.exists, "a second file")
-    kept.keeper.signal(signal.SIGKILL)
-    assert kept.keeper.ended()
+    kept.keeper.kill()
     found = [int(line) for line in lines_of(kept.paths)[1:-1] if line]
     assert len(found) > 10_000
     assert found[-5000:] == list(range(found[-1] - 4999, found[-1] + 1)), "without a gap up to its end"
@@ -76,8 +74,7 @@ def test_resume_goes_on_after_a_torn_record_and_a_new_start_begins_anew(start: S
         client.send(ClientConnection.subscribe())
         output_until(client, b"one")
         client.request("history")
-    first.keeper.signal(signal.SIGKILL)
-    assert first.keeper.ended()
+    first.keeper.kill()
     whole = first.paths.history.read_bytes()
     first.paths.history.write_bytes(whole + b"\x02\x00\x00\x10\x00torn")
     second = start("s", ["sh", "-c", "echo two; exec cat"], resume=True)

@@ -76,7 +76,7 @@ def test_command_of_a_stranger_is_not_run(bench: Bench) -> None:
 
 def test_command_of_ours_copied_by_a_stranger_is_run_once(bench: Bench) -> None:
     post = idle(bench.start())
-    assert post.send("/clear", command=True).stage == "acked"
+    post.run("/clear", command=True)
     before = post.client.describe()["conversation"]["session_id"]
     append(post, (post.folder / "inbox.jsonl").read_text())
     assert stages(post.send("hello")) == CHAIN

@@ -181,8 +181,7 @@ def test_slow_steady_reader_gets_the_exit(start: Start) -> None:
     slow.read_until(b"READY")
     program = Process(kept.child_pid)
     slow.type(b"\n")
-    assert program.ended()
-    program.close()
+    program.gone()
     assert slow.exit_code() == 5
 
 

@@ -444,8 +444,7 @@ def test_start_stale_pid_file_and_socket_are_replaced(start: Start, home: Path, 
 
 def test_start_after_the_keeper_was_killed_hard_takes_over(start: Start) -> None:
     first = start("s", SLEEP)
-    first.keeper.signal(signal.SIGKILL)
-    assert first.keeper.ended()
+    first.keeper.kill()
     assert first.paths.socket.exists()
     end_processes([first.child_pid])
     assert start("s", SLEEP).client().status().alive == 1
@@ -501,8 +500,7 @@ def test_starter_is_killed_with_its_group_session_lives_on(start: Start) -> None
         client.subscribe()
         client.kill()
         assert client.exit_code() == 143
-    assert inner.ended()
-    inner.close()
+    inner.gone()
 
 
 def test_client_that_knows_more_sees_the_same_session(start: Start) -> None:

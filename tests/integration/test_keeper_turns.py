@@ -222,7 +222,7 @@ def test_interrupt_of_what_no_one_knows_presses_nothing(bench: Bench) -> None:
     post = bench.ready()
     client = hearing(post.kept)
     assert client.request("interrupt", id="m-unknown") == {"in_flight": False}
-    assert post.send("hello").stage == "acked"
+    post.run("hello")
     with pytest.raises(InvalidOptions):
         client.request("interrupt")
     with pytest.raises(PermissionRefused):

@@ -24,13 +24,12 @@ from remuda import Session
 from remuda.mcp.caller import make_token, remove_token
 from remuda.mcp.ledger import read_ledger
 from remuda.mcp.tool_list import TOOLS
-from support.boss import Answer, RunningBoss
+from support.boss import KEPT, Answer, RunningBoss
 from support.commands import Commands
 from support.heimdall_client import PATIENCE
 from support.keeper import until
 from support.mcp_agents import AgentBench, bench_in
 
-KEPT = "remuda.boss.evidence.kept:KeptSessions"
 SERVER = [sys.executable, "-P", "-m", "remuda", "mcp"]
 HELLO = {
     "protocolVersion": "2025-06-18",
@@ -41,9 +40,8 @@ HELLO = {
 
 @pytest.fixture
 def bench(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AgentBench]:
-    made = bench_in(home, tmp_path, monkeypatch)
-    yield made
-    made.close()
+    with bench_in(home, tmp_path, monkeypatch) as made:
+        yield made
 
 
 class RawClient:
@@ -79,10 +77,8 @@ class RawClient:
 
 @pytest.fixture
 def boss(home: Path, bench: AgentBench) -> Iterator[RunningBoss]:
-    one = RunningBoss(home, (KEPT,))
-    one.start()
-    yield one
-    one.close()
+    with RunningBoss(home, (KEPT,)) as one:
+        yield one
 
 
 @pytest.mark.usefixtures("remuda", "boss")  # in this order: the boss ends first

@@ -22,29 +22,33 @@ from remuda.mcp.caller import find_caller
 from remuda.mcp.ledger import read_ledger
 from remuda.paths import SessionPaths, sessions_folder
 from remuda.turns.holds import holds_file, save_holds
-from support.boss import RunningBoss
+from support.boss import KEPT, USAGE, RunningBoss
 from support.commands import Commands
 from support.heimdall_client import PATIENCE
 from support.keeper import until, until_equal
 from support.mcp_agents import Agent, AgentBench, bench_in
 
-KEPT = "remuda.boss.evidence.kept:KeptSessions"
-USAGE = "remuda.boss.evidence.usage:Usage"
-
 
 @pytest.fixture
 def bench(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AgentBench]:
-    made = bench_in(home, tmp_path, monkeypatch)
-    yield made
-    made.close()
+    with bench_in(home, tmp_path, monkeypatch) as made:
+        yield made
 
 
 @pytest.fixture
 def boss(home: Path, bench: AgentBench) -> Iterator[RunningBoss]:
-    one = RunningBoss(home, (KEPT,))
-    one.start()
-    yield one
-    one.close()
+    with RunningBoss(home, (KEPT,)) as one:
+        yield one
+
+
+def lead_that_asked(bench: AgentBench) -> tuple[Agent, Agent, str]:
+    """An agent, another that it started, and the message that it sent to that one."""
+    bench.user_session("lead")
+    lead = bench.agent_in("lead")
+    child = bench.agent_in(lead.start("a"))
+    asked = lead.call("send", session="lead.a", text="which one?")["message"]
+    lead.waits("lead.a", asked)
+    return lead, child, asked
 
 
 def test_agent_starts_another_sends_waits_reads_and_ends_it(bench: AgentBench) -> None:
@@ -166,11 +170,7 @@ def test_start_is_refused_outside_the_agents_folder_and_for_plain_commands(
 
 
 def test_reply_finds_its_way_back_and_only_to_the_sender(bench: AgentBench) -> None:
-    bench.user_session("lead")
-    lead = bench.agent_in("lead")
-    child = bench.agent_in(lead.start("a"))
-    asked = lead.call("send", session="lead.a", text="which one?")["message"]
-    lead.waits("lead.a", asked)
+    _, child, asked = lead_that_asked(bench)
 
     assert child.refused("send", session="lead", text="the first").code == "SESSION_NOT_FOUND"
     replied = child.call("send", in_reply_to=asked, text="the first")
@@ -240,12 +240,7 @@ def test_permission_is_for_the_human_unless_a_rule_names_the_agent(
     assert not again["ended"]
     assert "permission" in again["why"]
 
-    def request() -> dict[str, object]:
-        waiting = ci.call("queue")["waiting"]
-        found = [one for item in waiting for one in item["requests"]]
-        return found[0] if found else {}
-
-    asked = until(request, "the request in the queue")
+    (asked,) = until(ci.requests, "the request in the queue")
     assert asked["may_answer"] is False
     number = str(asked["request"])
     assert ci.refused("answer_permission", request=number, decision="allow").code == "PERMISSION_REFUSED"
@@ -258,7 +253,7 @@ def test_permission_is_for_the_human_unless_a_rule_names_the_agent(
     bench.write("policy.toml", rule.format("token:eve"))
     assert ci.refused("answer_permission", request=number, decision="allow").code == "PERMISSION_REFUSED"
     bench.write("policy.toml", rule.format("token:ci"))
-    assert until(request, "it")["may_answer"] is True
+    assert [one["may_answer"] for one in ci.requests()] == [True]
     assert ci.call("answer_permission", request=number, decision="allow")["state"] == "answered"
     assert ci.waits("ci.a", made["message"])["ended"]
     assert (bench.project / "made").exists()
@@ -355,9 +350,7 @@ def test_request_to_the_pool_is_answered_counted_and_recorded(bench: AgentBench,
 
 def test_tokens_of_the_whole_tree_are_counted_by_the_boss_and_limited(home: Path, bench: AgentBench) -> None:
     bench.write("mcp.toml", "max_output_tokens = 14\n")
-    boss = RunningBoss(home, (KEPT, USAGE))
-    boss.start()
-    try:
+    with RunningBoss(home, (KEPT, USAGE)):
         lead = bench.outside("ci")
         name = lead.start("a")
         child = bench.agent_in(name)
@@ -376,8 +369,6 @@ def test_tokens_of_the_whole_tree_are_counted_by_the_boss_and_limited(home: Path
         assert (refused.code, "14" in refused.message) == ("PERMISSION_REFUSED", True)
         assert child.refused("start", name="b", agent="demo", prompt="hello").code == "PERMISSION_REFUSED"
         assert bench.outside("eve").call("whoami")["used"]["output_tokens"] != 14  # another's tree
-    finally:
-        boss.close()
 
 
 def test_messages_that_are_sent_at_once_are_not_more_than_the_limit(bench: AgentBench) -> None:
@@ -405,11 +396,7 @@ def test_prompt_that_cannot_be_sent_starts_nothing(bench: AgentBench) -> None:
 
 
 def test_agent_that_replied_waits_for_the_answer_and_does_not_see_the_screen(bench: AgentBench) -> None:
-    bench.user_session("lead")
-    lead = bench.agent_in("lead")
-    child = bench.agent_in(lead.start("a"))
-    asked = lead.call("send", session="lead.a", text="which one?")["message"]
-    lead.waits("lead.a", asked)
+    lead, child, asked = lead_that_asked(bench)
 
     replied = child.call("send", in_reply_to=asked, text="SLOW 600 words")
     early = child.call("wait", session="lead", message=replied["message"], timeout=0.1)

@@ -38,6 +38,8 @@ from support.pool_conformance import (
     give_up,
     opened,
     run_steps,
+    serves_again,
+    stops_and_serves_again,
     until,
 )
 from support.print_calls import write_program
@@ -245,9 +247,7 @@ def test_question_of_a_turn_that_is_stopped_is_withdrawn(home: Path) -> None:
             turn = asyncio.create_task(events_of(session, "RUNBASH touch made", decide))
             await asyncio.wait_for(asked.wait(), PATIENCE)
             await give_up(turn)
-            assert await session.interrupt(PATIENCE)
-            await session.renew(PATIENCE)
-            assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
+            await stops_and_serves_again(session)
 
     run_steps(steps)
 
@@ -291,8 +291,7 @@ def test_denial_that_ends_the_turn_is_reported_as_aborted(bench_type: type[Strea
         async with opened(bench_type(home), asks=True) as session:
             with pytest.raises(Aborted):
                 await events_of(session, "RUNBASH touch made", always_says(Deny("no", interrupt=True)))
-            await session.renew(PATIENCE)
-            assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
+            await serves_again(session)
 
     run_steps(steps)
 

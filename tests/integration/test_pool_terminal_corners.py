@@ -45,6 +45,8 @@ from support.pool_conformance import (
     give_up,
     nobody,
     opened,
+    serves_again,
+    stops_and_serves_again,
     until,
 )
 from support.pool_terminals import Look, TerminalBench, looking
@@ -258,8 +260,7 @@ def test_denial_that_ends_the_turn_is_an_abort(bench: TerminalBench) -> None:
         async with ready(bench, asks=True) as (session, _):
             with pytest.raises(Aborted):
                 await events_of(session, TOUCH, always_says(Deny("stop", interrupt=True)))
-            await session.renew(PATIENCE)
-            assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
+            await serves_again(session)
 
     play(scene, bench)
 
@@ -318,9 +319,7 @@ def test_turn_stopped_before_its_first_word_leaves_a_clean_session(bench: Termin
             turn = asyncio.create_task(answer_of(session, "THINK 600 of me"))
             await look.state("thinking")
             await give_up(turn)
-            assert await session.interrupt(PATIENCE)
-            await session.renew(PATIENCE)
-            assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
+            await stops_and_serves_again(session)
 
     play(scene, bench)
 
@@ -335,9 +334,7 @@ def test_prompt_given_up_before_the_agent_has_read_it_leaves_a_clean_session(ben
                 await give_up(turn)
             finally:
                 os.kill(session.agent_pid, signal.SIGCONT)
-            assert await session.interrupt(PATIENCE)
-            await session.renew(PATIENCE)
-            assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
+            await stops_and_serves_again(session)
 
     play(scene, bench)
 
@@ -475,8 +472,7 @@ def test_owner_that_is_killed_leaves_nothing(bench: TerminalBench) -> None:
         owner.stdin.flush()
         agent = Process(int(owner.stdout.readline()))
         owner.kill()
-    assert agent.ended()
-    agent.close()
+    agent.gone()
     wait_until(lambda: not list(bench.sessions.glob("*pool-*")), "the end of its traces")
     wait_until(lambda: not bench.processes(), "the end of all processes")
 

@@ -104,8 +104,7 @@ def test_boss_restarts_what_crashes_and_nothing_that_was_killed(
     for name, number in (("al", signal.SIGTERM), ("cr", signal.SIGKILL)):
         keeper = remuda.keeper(name)
         keeper.signal(number)
-        assert keeper.ended()
-        keeper.close()
+        keeper.gone()
     until(lambda: count(always) == 3 and count(crashed) == 3, "both once more")
     assert (count(never), count(killed), count(calm)) == (1, 1, 1)
     remuda("kill", "--all", "--yes")
@@ -145,8 +144,7 @@ def test_session_that_dies_again_and_again_is_left_alone_and_in_the_queue(
     path = remuda.sessions / "w.json"
     keeper = remuda.keeper("w")
     text = path.read_text().replace(sys.executable, "/no/such/python")
-    keeper.signal(signal.SIGKILL)
-    assert keeper.ended()
+    keeper.kill()
     keeper.close()
     path.write_text(text)
     until(lambda: (found := item(boss, "w")) and found["reason"] == "left_alone", "the reason")
@@ -172,8 +170,7 @@ def test_kill_is_on_disk_before_anything_is_ended(remuda: Commands) -> None:
     asked = remuda.begin("kill", "--grace", "600", "s")
     until(lambda: record(remuda, "s").killed, "the note")
     remuda.kill_keeper("s")
-    program.signal(signal.SIGKILL)
-    assert program.ended()
+    program.kill()
     program.close()
     asked.wait()
     assert "no session to bring back" in remuda("resume", "--all").out
@@ -259,8 +256,7 @@ def test_resume_all_says_that_an_agent_ended_before_it_was_ready(remuda: Command
     remuda.may_complain = True
     remuda.start("w", "--agent", "demo", "--restart", "on-crash")
     keeper = remuda.keeper("w")
-    keeper.signal(signal.SIGKILL)
-    assert keeper.ended()
+    keeper.kill()
     keeper.close()
     path = remuda.sessions / "w.json"
     document = json.loads(path.read_text())
@@ -313,7 +309,6 @@ def test_program_that_outlived_its_keeper_is_ended_before_its_session_comes_back
     program = Process(int(runs.read_text()))
     remuda.kill_keeper("s")
     assert "resumed s" in remuda("resume", "--all").out
-    assert program.ended()
-    program.close()
+    program.gone()
     until(lambda: count(runs) == 2, "the second run")
     remuda("kill", "s")

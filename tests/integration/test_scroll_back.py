@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,26 +11,13 @@ from remuda.wire.connection import ClientConnection
 from support.attach import COLS, DETACH, PRINTER, ROWS, attach, find_attach, has_bar, is_restored, tell
 from support.commands import Commands, watch
 from support.keeper import output_until, until
-from support.tmux import Pane, Tmux
+from support.tmux import Pane
 
 WHEEL_UP, WHEEL_DOWN = b"\x1b[<64;5;5M", b"\x1b[<65;5;5M"
 PAGE_UP, PAGE_DOWN, SHIFT_PAGE_UP, END = b"\x1b[5~", b"\x1b[6~", b"\x1b[5;2~", b"\x1b[F"
 HEIGHT = ROWS - 1
 # Prints 200 lines, then everything that is typed, byte by byte, as `cat -v` writes it.
 ECHOER = "stty -echo; seq -f 'line %g' 200; stty raw; printf ready; exec cat -v"
-
-
-@pytest.fixture
-def tmux(remuda: Commands) -> Iterator[Tmux]:
-    with Tmux(remuda.env, remuda.cwd, COLS, ROWS) as server:
-        yield server
-
-
-@pytest.fixture
-def pane(tmux: Tmux) -> Pane:
-    first = tmux.first()
-    first.until_shows("$")
-    return first
 
 
 def is_at(lines: list[str], first: int) -> bool:

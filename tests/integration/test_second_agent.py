@@ -180,8 +180,7 @@ def test_server_ends_with_its_session(called: Corral) -> None:
     assert server.alive
     post.client.request("kill")
     assert post.kept.keeper.ended()
-    assert server.ended()
-    server.close()
+    server.gone()
 
 
 def test_server_that_dies_is_started_again_and_its_turn_counts_as_interrupted(called: Corral) -> None:

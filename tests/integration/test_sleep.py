@@ -20,7 +20,7 @@ from remuda.proctree import descendants
 from remuda.turns.holds import holds_file, save_holds
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection
-from support.attach import COLS, DETACH, ROWS, has_bar
+from support.attach import DETACH, has_bar
 from support.attach import attach as attach_in
 from support.boss_whole import CommandedBoss
 from support.commands import Commands
@@ -33,10 +33,11 @@ from support.messages import (
     put_to_sleep,
     put_to_sleep_by_command,
     stages,
+    stays_awake,
     step,
     why_awake,
 )
-from support.tmux import Pane, Tmux
+from support.tmux import Pane
 
 STUBBORN = """
 import signal as _signal
@@ -70,19 +71,6 @@ def boss(home: Path, remuda: Commands) -> Iterator[CommandedBoss]:
     one.close()
 
 
-@pytest.fixture
-def tmux(remuda: Commands) -> Iterator[Tmux]:
-    with Tmux(remuda.env, remuda.cwd, COLS, ROWS) as server:
-        yield server
-
-
-@pytest.fixture
-def pane(tmux: Tmux) -> Pane:
-    first = tmux.first()
-    first.until_shows("$")
-    return first
-
-
 def asleep(post: Post, prompt: str = "hello") -> Post:
     """With a conversation, and ended on request."""
     idle(post).send(prompt)
@@ -90,11 +78,21 @@ def asleep(post: Post, prompt: str = "hello") -> Post:
     return put_to_sleep(post)
 
 
-def refused(post: Post, why: str) -> None:
-    """It stays awake for that reason, as soon as nothing else is the matter."""
+def falling(bench: Bench, kill_grace: float) -> Post:
+    """With a conversation, and on its way to sleep for so many seconds: its agent ends by KILL alone."""
+    bench._program.write_text(STUBBORN + LISTENING)
+    post = idle(bench.start(kill_grace=kill_grace))
+    post.send("hello")
+    idle(post)
+    until_equal(lambda: why_awake(post.client), "", "sleep")
+    return post
 
-    until(lambda: why in why_awake(post.client), f"refused: {why!r}")
-    assert phase(post) == "awake"
+
+def asleep_by_command(remuda: Commands, *flags: str) -> None:
+    """The session `work`, with a conversation."""
+    remuda.start("work", "--agent", "demo", *flags)
+    remuda("send", "work", "hello", "--wait")
+    put_to_sleep_by_command(remuda, "work")
 
 
 def record(kept: Kept) -> SessionRecord:
@@ -115,8 +113,7 @@ def test_idle_session_falls_asleep_and_a_message_wakes_it_with_its_conversation(
     agent = Process(post.kept.child_pid)
     first = post.send("hello")
     post.watcher.until("asleep")
-    assert agent.ended()
-    agent.close()
+    agent.gone()
     until_equal(lambda: phase(post), "asleep", "sleep")
     status = post.client.describe()
     assert (status["state"], status["alive"], status["pid"], status["dissent"]) == ("asleep", True, 0, [])
@@ -181,9 +178,7 @@ def test_client_that_only_watches_does_not_wake_it(bench: Bench) -> None:
 
 
 def test_attach_wakes_it_and_shows_the_terminal(remuda: Commands, pane: Pane) -> None:
-    remuda.start("work", "--agent", "demo")
-    remuda("send", "work", "hello", "--wait")
-    put_to_sleep_by_command(remuda, "work")
+    asleep_by_command(remuda)
     lines = attach_in(pane)
     assert has_bar(lines)
     pane.until(lambda lines: any("idle" in line for line in lines[-1:]))
@@ -249,17 +244,13 @@ def test_message_that_a_budget_holds_does_not_wake_it_and_keeps_it_awake(bench: 
     post.held("the budget is used up")
     assert phase(post) == "asleep"
     post.client.request("wake")
-    refused(idle(post), "the budget is used up")
+    stays_awake(idle(post), "the budget is used up")
     save_holds(holds_file(), [])
     assert stages(post.ended(message)) == CHAIN
 
 
 def test_message_that_comes_while_it_falls_asleep_is_delivered(bench: Bench) -> None:
-    bench._program.write_text(STUBBORN + LISTENING)
-    post = idle(bench.start(kill_grace=1.5))
-    post.send("hello")
-    idle(post)
-    until_equal(lambda: why_awake(post.client), "", "sleep")
+    post = falling(bench, 1.5)
     assert phase(post) == "falling"
     found = post.send("in between")
     assert stages(found) == CHAIN
@@ -281,12 +272,7 @@ def test_message_is_delivered_once_when_others_wake_the_session_at_the_same_mome
 
 
 def test_message_that_is_cancelled_while_its_wake_fails_is_dropped(bench: Bench) -> None:
-    program = STUBBORN + LISTENING
-    bench._program.write_text(program)
-    post = idle(bench.start(kill_grace=1.5))
-    post.send("hello")
-    idle(post)
-    until_equal(lambda: why_awake(post.client), "", "sleep")
+    post = falling(bench, 1.5)
     message = post.put("in between")
     until(lambda: in_flight(post), "the lease")
     assert phase(post) == "falling"
@@ -296,16 +282,12 @@ def test_message_that_is_cancelled_while_its_wake_fails_is_dropped(bench: Bench)
     assert post.ended(message).stage == "dropped"
     aside.rename(path)
     post.client.request("wake")
-    assert post.send("and now").stage == "acked"
+    post.run("and now")
     assert bench.prompts(post) == ["hello", "and now"]
 
 
 def test_session_that_is_killed_while_a_message_wakes_it_keeps_the_message_untried(bench: Bench) -> None:
-    bench._program.write_text(STUBBORN + LISTENING)
-    post = idle(bench.start(kill_grace=600.0))
-    post.send("hello")
-    idle(post)
-    until_equal(lambda: why_awake(post.client), "", "sleep")
+    post = falling(bench, 600.0)
     message = post.put("in between", max_attempts=1)
     until(lambda: in_flight(post), "the lease")
     post.client.request("kill", grace=0.0)
@@ -329,7 +311,7 @@ def test_session_sleeps_and_wakes_again_and_again(bench: Bench) -> None:
 
 
 def test_session_without_a_conversation_stays_awake(bench: Bench) -> None:
-    refused(idle(bench.start()), "does not exist")
+    stays_awake(idle(bench.start()), "does not exist")
 
 
 def test_attached_client_keeps_it_awake(bench: Bench) -> None:
@@ -337,7 +319,7 @@ def test_attached_client_keeps_it_awake(bench: Bench) -> None:
     viewer = post.kept.subscriber()
     post.send("hello")
     until_equal(lambda: post.client.describe()["sleep"]["awake_because"], "a client is attached", "why")
-    refused(post, "a client is attached")
+    stays_awake(post, "a client is attached")
     viewer.close()
     post.watcher.until("asleep")
 
@@ -347,7 +329,7 @@ def test_draft_keeps_it_awake(bench: Bench) -> None:
     post.send("hello")
     idle(post).watcher.press(b"half a thought")
     until_equal(post.draft, "half a thought", "the draft")
-    refused(post, "a draft is in the composer")
+    stays_awake(post, "a draft is in the composer")
 
 
 def test_process_that_the_agent_left_running_keeps_it_awake_and_show_says_so(bench: Bench) -> None:
@@ -462,7 +444,7 @@ def test_wake_that_fails_at_any_descriptor_leaves_nothing_and_can_be_tried_again
         until_equal(post.kept.descriptor_count, len(used), "descriptors that are closed")
     resource.prlimit(keeper, files, limits)
     assert failed > 1
-    assert post.send("are you there?").stage == "acked"
+    post.run("are you there?")
     assert bench.prompts(post) == ["hello", "are you there?"]
 
 
@@ -470,13 +452,10 @@ def test_wake_that_fails_at_any_descriptor_leaves_nothing_and_can_be_tried_again
 
 
 def test_session_that_is_asleep_can_be_killed(remuda: Commands) -> None:
-    remuda.start("work", "--agent", "demo", "--restart", "on-crash")
-    remuda("send", "work", "hello", "--wait")
-    put_to_sleep_by_command(remuda, "work")
+    asleep_by_command(remuda, "--restart", "on-crash")
     keeper = remuda.keeper("work")
     assert "work ended" in remuda("kill", "work").out
-    assert keeper.ended()
-    keeper.close()
+    keeper.gone()
     found = SessionRecord.load(remuda.sessions / "work.json")
     assert found is not None
     assert (found.end_reason, found.killed) == ("killed", True)
@@ -484,9 +463,7 @@ def test_session_that_is_asleep_can_be_killed(remuda: Commands) -> None:
 
 
 def test_killed_keeper_of_a_session_that_is_asleep_comes_back_with_its_conversation(remuda: Commands) -> None:
-    remuda.start("work", "--agent", "demo", "--restart", "on-crash", "--sleep-after", "1h")
-    remuda("send", "work", "hello", "--wait")
-    put_to_sleep_by_command(remuda, "work")
+    asleep_by_command(remuda, "--restart", "on-crash", "--sleep-after", "1h")
     before = remuda.json("status", "work")["conversation"]["session_id"]
     remuda.kill_keeper("work")
     (listed,) = remuda.json("ls", "--all")

@@ -143,8 +143,7 @@ def test_survivors_of_a_killed_keeper_elsewhere_are_not_ours(remuda: Commands) -
     assert remuda.refused("kill", "o", code=6)
     assert program.alive
     remuda("kill", "--grace", "0", "--socket-dir", str(elsewhere), "o")
-    assert program.ended()
-    program.close()
+    program.gone()
 
 
 def test_survivors_never_name_what_a_living_keeper_keeps(remuda: Commands, left: Left) -> None:
@@ -192,8 +191,7 @@ def test_start_with_the_files_removed_is_refused_and_the_session_is_back(
     assert remuda.json("status", "o")["alive"]
     assert (remuda.sessions / "o.json").exists()
     remuda("kill", "o")
-    assert keeper.ended()
-    keeper.close()
+    keeper.gone()
     assert not [one for one in os.listdir(remuda.sessions) if one.endswith((".pid", ".sock"))]
 
 
@@ -216,8 +214,7 @@ def test_kill_of_a_hidden_keeper_that_does_not_answer_says_so(remuda: Commands) 
     keeper.signal(signal.SIGCONT)
     until(lambda: (remuda.sessions / "o.sock").exists(), "its files")
     remuda("kill", "o")
-    assert keeper.ended()
-    keeper.close()
+    keeper.gone()
 
 
 def test_hidden_keeper_in_another_folder_is_not_ours(remuda: Commands) -> None:
@@ -394,5 +391,4 @@ def test_clean_with_the_files_removed_removes_nothing_of_a_living_keeper(
     assert sorted(os.listdir(remuda.sessions)) == before
     keeper.signal(signal.SIGCONT)
     remuda("kill", "o")
-    assert keeper.ended()
-    keeper.close()
+    keeper.gone()

@@ -119,8 +119,7 @@ def test_session_of_the_other_version_is_listed_shown_and_killed(pair: Mixed) ->
     assert pair.machine.json(pair.cli, "status", "work", "--explain")["state"] == "idle"
     pair("resize", "work", "100x30")
     pair("kill", "work", "--grace", "0")
-    assert keeper.ended()
-    keeper.close()
+    keeper.gone()
     assert [one["state"] for one in pair.json("ls", "--all")] == ["dead"]
 
 
@@ -232,8 +231,7 @@ def test_keeper_of_a_later_protocol_is_listed_asked_and_killed(machine: Machine,
     assert "idle" in machine.run(NEW, ["status", "work"])
     assert "another program or version" in machine.error(NEW, ["screen", "work"], code=7)
     machine.run(NEW, ["kill", "work"])
-    assert keeper.ended()
-    keeper.close()
+    keeper.gone()
 
 
 def test_command_line_of_a_later_protocol_is_answered(machine: Machine, tmp_path: Path) -> None:

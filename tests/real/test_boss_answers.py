@@ -72,7 +72,7 @@ def test_session_whose_command_opened_a_dialog_is_in_the_queue_until_it_is_close
 ) -> None:
     boss.start()
     post = Post(keep(start, cli, "--permission-mode", "default"))
-    assert post.send("/cost", command=True).stage == "acked"
+    post.run("/cost", command=True)
     until(lambda: [one["reason"] for one in boss.waiting()] == ["question"], "its place in the queue")
     assert boss.waiting()[0]["detail"]["waiting_for"] == "dialog open"
     post.watcher.press(b"\x1b")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from remuda.testing.real_cli import RealCli
-from support.boss import RunningBoss
+from support.boss import KEPT, USAGE, RunningBoss
 from support.keeper import Start, until
 from support.real_sessions import keep
 from support.watcher import Watcher
@@ -17,18 +17,16 @@ from support.watcher import Watcher
 pytestmark = pytest.mark.real
 
 SOURCES = (
-    "remuda.boss.evidence.kept:KeptSessions",
-    "remuda.boss.evidence.usage:Usage",
+    KEPT,
+    USAGE,
     "remuda.boss.evidence.messages:Messages",
 )
 
 
 @pytest.fixture
 def boss(home: Path) -> Iterator[RunningBoss]:
-    one = RunningBoss(home, SOURCES)
-    one.start()
-    yield one
-    one.close()
+    with RunningBoss(home, SOURCES) as one:
+        yield one
 
 
 def test_conversation_and_usage_are_those_of_the_transcript(

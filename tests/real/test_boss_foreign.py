@@ -132,8 +132,7 @@ def test_hooks_of_a_foreign_session_tell_all_that_hooks_can_tell(
     boss.start()
     assert pane.item("stopped", "while nobody hears")["session"]["pid"] == session["pid"]
     process.signal(signal.SIGTERM)
-    assert process.ended()
-    process.close()
+    process.gone()
     until(lambda: boss.waiting() == [], "the end of the session")
     assert boss.client.get("sessions", session["id"])["session"]["state"] == "ended"
 
@@ -171,6 +170,5 @@ def test_session_without_hooks_is_known_by_its_own_files(cli: RealCli, boss: Run
     until(lambda: bare.item("stopped")["detail"].get("interrupted"), "the refusal")
     process = Process(stopped["session"]["pid"])
     process.signal(signal.SIGTERM)
-    assert process.ended()
-    process.close()
+    process.gone()
     until(lambda: boss.waiting() == [], "the end of the session")

@@ -12,7 +12,7 @@ import pytest
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 from remuda.testing.script import Fail, Reply
-from support.boss import RunningBoss
+from support.boss import KEPT, RunningBoss
 from support.keeper import Start, until
 from support.messages import Post, prompts, step
 from support.real_sessions import keep
@@ -26,10 +26,8 @@ HOURS = 2 * 3600
 
 @pytest.fixture
 def boss(home: Path) -> Iterator[RunningBoss]:
-    one = RunningBoss(home, ("remuda.boss.evidence.kept:KeptSessions",))
-    one.start()
-    yield one
-    one.close()
+    with RunningBoss(home, (KEPT,)) as one:
+        yield one
 
 
 def limit(reset: int) -> Reply:

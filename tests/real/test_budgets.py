@@ -44,7 +44,7 @@ def test_turn_over_a_budget_that_stops_is_interrupted(
         assert (found.stage, "budget 'output tokens per session'" in found.reason) == ("dead", True), found
         paused(boss, "c")
         remuda("approve", "c", "--yes")
-        assert post.send("hello").stage == "acked"
+        post.run("hello")
         assert prompts(model) == [asked, "hello"]
 
 

@@ -82,8 +82,7 @@ class Chaos:
             self._sender.kill()
             self._sender.wait()
         elif victim == "keeper":
-            self.kept.keeper.signal(signal.SIGKILL)
-            assert self.kept.keeper.ended()
+            self.kept.keeper.kill()
         elif victim == "agent":
             self._kill_agent()
 

@@ -33,8 +33,7 @@ def again(cli: RealCli, start: Start) -> Again:
 
 def kill_keeper(post: Post) -> None:
     """Outright; its terminal goes with it, and the agent with that."""
-    post.kept.keeper.signal(signal.SIGKILL)
-    assert post.kept.keeper.ended()
+    post.kept.keeper.kill()
 
 
 def test_keeper_killed_before_the_agent_took_the_prompt_delivers_it_on_the_second_attempt(
@@ -48,8 +47,7 @@ def test_keeper_killed_before_the_agent_took_the_prompt_delivers_it_on_the_secon
     message = post.put("typed and never read")
     post.reached(message, "written")
     kill_keeper(post)
-    agent.signal(signal.SIGKILL)
-    assert agent.ended()
+    agent.kill()
     agent.close()
     found = again(resume=True).ended(message)
     assert found.stage == "acked"

@@ -227,8 +227,7 @@ def test_agent_killed_outright_is_reported_and_its_tool_does_not_live_on(cli: Re
     tool = Process(_wait_for_processes(kept.keeper_pid, "4244")[0])
     os.kill(kept.child_pid, signal.SIGKILL)
     watcher.until("dead")
-    assert tool.ended()
-    tool.close()
+    tool.gone()
     assert kept.keeper.ended()
     assert json.loads(kept.paths.record.read_text())["exit_code"] == 128 + signal.SIGKILL
 

@@ -17,7 +17,7 @@ from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.loopback_model.model_request import Request
 from remuda.testing.real_cli import RealCli
 from remuda.testing.script import Reply, ToolUse
-from support.boss import RunningBoss
+from support.boss import KEPT, RunningBoss
 from support.commands import Commands
 from support.heimdall_client import PATIENCE
 from support.keeper import Start, until
@@ -25,7 +25,6 @@ from support.real_sessions import keep
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 
-KEPT = "remuda.boss.evidence.kept:KeptSessions"
 USED = ("start", "send", "wait", "queue", "answer_permission", "kill")
 ORDER = "ORCHESTRATE two agents"
 ASK_BACK = "WRITE BACK before you end"

@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import secrets
-import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from remuda.agents.claude.stream.workers import PrintWorker, StreamWorker
+from remuda.agents.claude.stream.workers import PrintWorker
 from remuda.errors import Aborted, AgentError, SessionDirty
 from remuda.pool.types import Allow, Decision, Deny, PermissionRequest, Request
-from remuda.pool.worker import Worker
-from remuda.proctree import descendants
+from remuda.pool.worker import Profile
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 from remuda.testing.script import ToolResult
@@ -34,9 +31,10 @@ from support.pool_conformance import (
     give_up,
     nobody,
     opened,
-    profile_of,
     run_steps,
+    serves_again,
 )
+from support.real_pools import StreamBench
 from support.real_sessions import QUESTION, outcomes, tool
 
 pytestmark = pytest.mark.real
@@ -61,33 +59,11 @@ asyncio.run(main(sys.argv[1], sys.argv[2], json.loads(sys.argv[3])))
 """
 
 
-class StreamBench:
-    warm = tools = raw = True
-    kind: type[StreamWorker] | type[PrintWorker] = StreamWorker
-
-    def __init__(self, cli: RealCli) -> None:
-        self._cli = cli
-        self.folder = cli.project
-
-    def make(self, **profile: Any) -> Worker:
-        binary = profile.pop("binary", self._cli.binary)
-        made = profile_of(binary, self.folder, self._cli.env, **profile)
-        return cast(Worker, self.kind(f"s_{secrets.token_hex(6)}", made))
-
-    async def at_work(self, session: Worker) -> None:
-        await asyncio.Event().wait()
-
-    def kill(self, session: Worker) -> None:
-        holder = next(pid for pid in descendants(os.getpid()) if pid in self._cli.running())
-        os.kill(descendants(holder)[0], signal.SIGKILL)
-
-    def processes(self) -> list[int]:
-        return list(self._cli.running())
-
-
 class PrintBench(StreamBench):
     warm = False
-    kind = PrintWorker
+
+    def make_worker(self, name: str, profile: Profile) -> Any:
+        return PrintWorker(name, profile)
 
 
 @pytest.mark.parametrize("check", checks_of(StreamBench))
@@ -212,8 +188,7 @@ def test_stopped_turn_lets_go_of_the_model_and_the_next_one_is_clean(
                 await asyncio.to_thread(gate.wait_reached, PATIENCE)
                 await give_up(turn)
                 assert await session.interrupt(PATIENCE)
-            await session.renew(PATIENCE)
-            assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
+            await serves_again(session)
 
     run_steps(steps)
     assert outcomes(model) == {"abandoned", "answered"}
@@ -242,8 +217,7 @@ def test_denial_that_ends_the_turn_is_told_as_aborted(cli: RealCli) -> None:
         async with opened(StreamBench(cli), asks=True) as session:
             with pytest.raises(Aborted):
                 await events_of(session, "RUNBASH touch made", always_says(Deny("no", interrupt=True)))
-            await session.renew(PATIENCE)
-            assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
+            await serves_again(session)
 
     run_steps(steps)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import secrets
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +15,6 @@ import pytest
 from remuda.errors import AgentError, SessionDirty
 from remuda.pool.terminal_worker import TerminalWorker
 from remuda.pool.types import Allow, Decision, PermissionRequest, Request
-from remuda.pool.worker import Worker
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 from support import pool_conformance as conformance
@@ -31,10 +28,11 @@ from support.pool_conformance import (
     give_up,
     nobody,
     opened,
-    profile_of,
     run_steps,
+    serves_again,
 )
 from support.pool_terminals import looking
+from support.real_pools import TerminalBench
 from support.real_sessions import QUESTION, MakeCli, outcomes, tool
 
 pytestmark = pytest.mark.real
@@ -57,32 +55,6 @@ async def main(binary, folder, sessions, env):
 
 asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3], json.loads(sys.argv[4])))
 """
-
-
-class TerminalBench:
-    warm = tools = raw = True
-
-    def __init__(self, cli: RealCli, home: Path) -> None:
-        self._cli = cli
-        self.folder = cli.project
-        self.sessions = home / "sessions"
-
-    def make(self, **profile: Any) -> Worker:
-        binary = profile.pop("binary", self._cli.binary)
-        made = profile_of(binary, self.folder, self._cli.env, **profile)
-        return TerminalWorker(f"s_{secrets.token_hex(6)}", made, self.sessions)
-
-    async def at_work(self, session: Worker) -> None:
-        assert isinstance(session, TerminalWorker)
-        async with looking(session, self.sessions) as look:
-            await look.state("streaming")
-
-    def kill(self, session: Worker) -> None:
-        assert isinstance(session, TerminalWorker)
-        os.kill(session.agent_pid, signal.SIGKILL)
-
-    def processes(self) -> list[int]:
-        return list(self._cli.running())
 
 
 @pytest.fixture
@@ -265,8 +237,7 @@ def test_stopped_turn_lets_go_of_the_model_and_the_next_one_is_clean(
                 await asyncio.to_thread(gate.wait_reached, PATIENCE)
                 await give_up(turn)
                 assert await session.interrupt(PATIENCE)
-            await session.renew(PATIENCE)
-            assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
+            await serves_again(session)
 
     run_steps(steps)
     assert outcomes(model) == {"abandoned", "answered"}
@@ -285,8 +256,7 @@ def test_turn_that_is_stopped_in_a_tool_leaves_no_process(bench: TerminalBench, 
                 )
                 await give_up(turn)
                 assert await session.interrupt(PATIENCE)
-            await session.renew(PATIENCE)
-            assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
+            await serves_again(session)
 
     run_steps(steps)
 

@@ -22,8 +22,8 @@ from support.messages import (
     put_to_sleep,
     put_to_sleep_by_command,
     stages,
+    stays_awake,
     step,
-    why_awake,
 )
 from support.real_sessions import keep, tool
 from support.sleep_kills import SleepKills
@@ -42,8 +42,7 @@ def test_idle_agent_falls_asleep_and_a_message_wakes_it_with_conversation_and_mo
     agent = Process(post.kept.child_pid)
     first = post.send("the word is swordfish")
     post.watcher.until("asleep")
-    assert agent.ended()
-    agent.close()
+    agent.gone()
     until_equal(lambda: phase(post), "asleep", "sleep")
     before = model.wait_for("the word is swordfish")
 
@@ -57,7 +56,7 @@ def test_idle_agent_falls_asleep_and_a_message_wakes_it_with_conversation_and_mo
     assert "haiku" in request.model
     # The start of an agent that is woken with a prompt is not reported; that of a new conversation is.
     before = post.client.describe()["conversation"]["session_id"]
-    assert post.send("/clear", command=True).stage == "acked"
+    post.run("/clear", command=True)
     assert post.client.describe()["conversation"]["session_id"] != before
 
 
@@ -152,7 +151,7 @@ def test_what_was_allowed_for_the_conversation_is_allowed_after_two_wakes_and_no
         (cli.project / "made").unlink()
         put_to_sleep(post)
         for prompt in asking:
-            assert post.send(prompt).stage == "acked"
+            post.run(prompt)
         assert (cli.project / "made").exists()
     message = post.put("RUNBASH chmod 600 made")
     (asked,) = until(lambda: post.client.request("asks")["asks"], "the request")
@@ -170,7 +169,7 @@ def test_what_was_allowed_in_the_dialog_of_the_terminal_keeps_it_awake(
     post.watcher.until("waiting_permission")
     post.watcher.answer(b"2")
     assert post.ended(message).stage == "acked"
-    until(lambda: "allowed on the terminal" in why_awake(post.client), "the reason")
+    stays_awake(post, "allowed on the terminal")
 
 
 def test_shell_in_the_background_keeps_it_awake_until_it_has_ended(cli: RealCli, start: Start) -> None:
@@ -179,7 +178,7 @@ def test_shell_in_the_background_keeps_it_awake_until_it_has_ended(cli: RealCli,
     post.watcher.settled("idle")
     # By a human: a message would be in flight as long as the shell runs, for up to a minute.
     post.watcher.paste(tool("Bash", command=f"mkfifo {fifo}; cat {fifo}", run_in_background=True))
-    until(lambda: "in the background" in why_awake(post.client), "the reason")
+    stays_awake(post, "in the background")
     until(fifo.exists, "the shell")
     fifo.write_text("done\n")
     put_to_sleep(post)
@@ -235,7 +234,7 @@ def test_what_a_tool_gave_to_the_process_alone_keeps_it_awake(
     post = Post(keep(start, cli, "--allowedTools", "CronCreate,EnterWorktree"))
     post.watcher.settled("idle")
     post.watcher.paste(prompt)
-    until(lambda: why in why_awake(post.client), why)
+    stays_awake(post, why)
 
 
 @pytest.mark.soak(only=True)
@@ -248,10 +247,10 @@ def test_stashed_draft_and_folder_that_a_human_added_keep_it_awake(
     post.watcher.press(b"half a thought")
     until_equal(post.draft, "half a thought", "the draft")
     post.watcher.press(b"\x13")
-    until(lambda: "a draft is stashed" in why_awake(post.client), "the reason")
+    stays_awake(post, "a draft is stashed")
     post.watcher.paste(f"/add-dir {tmp_path}")
     post.watcher.until_shows("Yes, for this session")
     post.watcher.answer(b"\r")
     until_equal(post.draft, "half a thought", "the draft again")
     post.watcher.press(b"\x15")  # it is in the composer again, and is the first reason
-    until(lambda: "what /add-dir changed" in why_awake(post.client), "the other reason")
+    stays_awake(post, "what /add-dir changed")

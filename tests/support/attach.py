@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from remuda.keeper.client import KeeperClient
@@ -11,7 +13,7 @@ from remuda.wire.connection import ClientConnection
 from support.commands import COMMAND, Commands
 from support.heimdall_client import PATIENCE
 from support.keeper import Process, until
-from support.tmux import Pane
+from support.tmux import Pane, Tmux
 
 COLS, ROWS = 60, 12
 REMUDA = " ".join(COMMAND)
@@ -30,6 +32,15 @@ def attach(pane: Pane, *options: str, name: str = "work") -> list[str]:
     """Attach and wait for the bar."""
     pane.enter(f"{REMUDA} attach {' '.join(options)} {name}; echo rc=$?")
     return pane.until(lambda lines: has_bar(lines, name))
+
+
+@contextmanager
+def open_shell(remuda: Commands, cols: int = COLS, rows: int = ROWS) -> Iterator[Pane]:
+    """A shell of a user, in a terminal of its own."""
+    with Tmux(remuda.env, remuda.cwd, cols, rows) as server:
+        pane = server.first()
+        pane.until_shows("$")
+        yield pane
 
 
 def tell(remuda: Commands, name: str, data: bytes) -> None:

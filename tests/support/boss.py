@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from remuda.agents.state import Source
 from remuda.boss.attention.model import Event, EventKind
@@ -26,6 +26,8 @@ from support.heimdall_client import PATIENCE
 from support.keeper import Process, until
 
 T = TypeVar("T")
+KEPT = "remuda.boss.evidence.kept:KeptSessions"
+USAGE = "remuda.boss.evidence.usage:Usage"
 
 
 def event(kind: str, at: float, source: Source = Source.HOOK, session: str = "s", **facts: Any) -> Event:
@@ -99,7 +101,10 @@ def lasting_port() -> int:
 
 
 class RunningBoss:
-    """Started by `start`, and ended for certain by `close`. It hears what is posted, and its `sources`."""
+    """Started by `start`, and ended for certain by `close`. It hears what is posted, and its `sources`.
+
+    As a context it is started at once.
+    """
 
     def __init__(
         self, home: Path, sources: tuple[str, ...] = (), access: Mapping[str, Any] | None = None
@@ -111,6 +116,13 @@ class RunningBoss:
         self.process: Process | None = None
         self.port = 0
         self.may_complain = False
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def start(self, port: int = 0) -> dict[str, Any]:
         told = start_detached(self.folder, port, sources=self._sources, access=self._access)
@@ -128,6 +140,10 @@ class RunningBoss:
             pass
         self.process.close()
         self.process = None
+
+    def restart(self, number: int = signal.SIGTERM) -> None:
+        self.end(number)
+        self.start()
 
     def close(self) -> None:
         if self.process is not None:

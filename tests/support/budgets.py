@@ -7,32 +7,29 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from support.boss import RunningBoss
+from remuda.boss.folder import BossFolder
+from support.boss import KEPT, USAGE, RunningBoss
 from support.commands import Commands
 from support.keeper import until
 from support.messages import Post, stages
 
 SOURCES = (
-    "remuda.boss.evidence.kept:KeptSessions",
-    "remuda.boss.evidence.usage:Usage",
+    KEPT,
+    USAGE,
     "remuda.boss.evidence.spending:Spending",
 )
 
 
-def limit(boss: RunningBoss, *lines: str) -> None:
-    boss.folder.path.mkdir(parents=True, exist_ok=True)
-    (boss.folder.path / "budget.toml").write_text("\n".join(["[[limit]]", *lines, ""]))
+def limit(folder: BossFolder, *lines: str) -> None:
+    folder.path.mkdir(parents=True, exist_ok=True)
+    (folder.path / "budget.toml").write_text("\n".join(["[[limit]]", *lines, ""]))
 
 
 @contextmanager
 def boss_with_limit(home: Path, *lines: str) -> Iterator[RunningBoss]:
-    boss = RunningBoss(home, SOURCES)
-    limit(boss, *lines)
-    boss.start()
-    try:
+    limit(BossFolder(home / "boss"), *lines)
+    with RunningBoss(home, SOURCES) as boss:
         yield boss
-    finally:
-        boss.close()
 
 
 def item(boss: RunningBoss, name: str) -> dict[str, Any] | None:
@@ -48,7 +45,7 @@ def show_pause(post: Post, home: Path, *, tokens: int = 5) -> None:
     """Pass a limit with one message; the next one waits until a human allows more."""
     remuda, name = Commands(home), post.kept.name
     with boss_with_limit(home, f"output_tokens = {tokens}", "step = 1000") as boss:
-        assert post.send("hello").stage == "acked"
+        post.run("hello")
         request = paused(boss, name)["detail"]["ask"]
         held = post.put("more")
         post.held("budget 'output tokens per session'")

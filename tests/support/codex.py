@@ -53,8 +53,7 @@ def kill(post: Post, *names: str) -> None:
         if name in held:
             held[name].signal(signal.SIGKILL)
     for process in held.values():
-        assert process.ended()
-        process.close()
+        process.gone()
 
 
 def _server_of(keeper: int) -> int:

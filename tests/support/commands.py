@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shlex
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -116,8 +115,7 @@ class Commands:
     def kill_keeper(self, name: str) -> None:
         """As the system's out-of-memory killer does."""
         keeper = self.keeper(name)
-        keeper.signal(signal.SIGKILL)
-        assert keeper.ended()
+        keeper.kill()
         keeper.close()
 
     def close(self) -> None:
@@ -187,8 +185,7 @@ def run_to_end(remuda: Commands, name: str, *words: str) -> int | None:
     with watch(remuda, name) as client:
         gate.write_text("go\n")
         code = client.wait_exit(PATIENCE)
-    assert keeper.ended()
-    keeper.close()
+    keeper.gone()
     return code
 
 

@@ -118,8 +118,6 @@ def pause(post: Post) -> Callable[[], None]:
 def kill_keeper(post: Post) -> None:
     """As the kernel does when memory is short: its agent goes down with its terminal."""
     agent = Process(post.kept.child_pid)
-    post.kept.keeper.signal(signal.SIGKILL)
-    assert post.kept.keeper.ended()
-    agent.signal(signal.SIGKILL)
-    assert agent.ended()
+    post.kept.keeper.kill()
+    agent.kill()
     agent.close()

@@ -197,6 +197,12 @@ class FleetBench:
         self.hub = HubMachine(folder / "hub")
         self.machines: list[Machine] = []
 
+    def bare_machine(self, name: str, folder: str = "") -> Machine:
+        """A machine that has joined nothing, and runs no boss."""
+        made = Machine(self.folder / (folder or name), name)
+        self.machines.append(made)
+        return made
+
     def machine(
         self,
         name: str,
@@ -206,14 +212,20 @@ class FleetBench:
         env: dict[str, str] | None = None,
     ) -> Machine:
         """A machine whose boss runs and has joined; `prefix` is what its commands are run by."""
-        made = Machine(self.folder / name, name)
+        made = self.bare_machine(name)
         made.remuda.prefix = prefix
         made.remuda.env |= env or {}
-        self.machines.append(made)
         made.boss_up()
         made.join(self.hub, *(roles or ("host", "operator")), url=url)
         made.until_connected()
         return made
+
+    def desk_and_build(self, *, url: str | None = None) -> tuple[Machine, Machine]:
+        """A machine to act from, and `build7`, where an idle agent runs in the session `work`."""
+        desk, build = self.machine("desk", "operator"), self.machine("build7", "host", url=url)
+        build.start("work")
+        desk.until_session("build7", "work")
+        return desk, build
 
     def close(self) -> None:
         with ExitStack() as stack:  # whatever fails, the others are ended

@@ -97,8 +97,7 @@ class Cluster:
 
     def join(self, name: str, url: str | None = None) -> Machine:
         """Start the machine of a key, which joins the three servers."""
-        machine = Machine(self._bench.folder / name, name)
-        self._bench.machines.append(machine)
+        machine = self._bench.bare_machine(name)
         machine.boss_up()
         key = str(self._hub.remuda.cwd / f"{name}.key")
         machine.remuda("fleet", "join", url or self.url, "--key", key)

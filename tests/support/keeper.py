@@ -76,6 +76,16 @@ class Process:
         except ProcessLookupError:
             pass
 
+    def kill(self) -> None:
+        """Kill it outright, and wait for its end."""
+        self.signal(signal.SIGKILL)
+        assert self.ended()
+
+    def gone(self) -> None:
+        """Wait for its end, and close it."""
+        assert self.ended()
+        self.close()
+
     def close(self) -> None:
         os.close(self._fd)
 

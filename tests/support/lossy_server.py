@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 _PR_SET_PDEATHSIG = 1
+Loss = Literal["call", "answer"]
 
 
 class LossyServer:
@@ -32,7 +33,7 @@ class LossyServer:
         self.program.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
         self.program.chmod(0o700)
 
-    def lose(self, what: Literal["call", "answer"]) -> None:
+    def lose(self, what: Loss) -> None:
         (self.folder / "lose").write_text(what)
 
     def lost(self) -> None:

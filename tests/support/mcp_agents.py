@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,10 @@ class Agent:
         """Start a scripted agent, and return its session."""
         return str(self.call("start", **{"name": name, "agent": "demo", **arguments})["session"])
 
+    def requests(self) -> list[dict[str, Any]]:
+        """Permission requests of the agents that it started."""
+        return [one for item in self.call("queue")["waiting"] for one in item["requests"]]
+
     def waits(self, session: str, message: str) -> dict[str, Any]:
         return self.call("wait", session=session, message=message, timeout=PATIENCE)
 
@@ -73,16 +78,17 @@ class AgentBench:
         path.touch(0o600)
         path.write_text(text)
 
-    def close(self) -> None:
-        for session in Session.list():
-            with suppress(RemudaError):
-                session.kill(0.0)
 
-
-def bench_in(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgentBench:
+@contextmanager
+def bench_in(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AgentBench]:
     monkeypatch.setenv("REMUDA_HOME", str(home))
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("REMUDA_SESSION", raising=False)
     (tmp_path / "project").mkdir()
-    return AgentBench(home, tmp_path / "project")
+    try:
+        yield AgentBench(home, tmp_path / "project")
+    finally:
+        for session in Session.list():
+            with suppress(RemudaError):
+                session.kill(0.0)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,6 +28,21 @@ def server_in(home: Path, agent: str, env: Mapping[str, str], config: Path) -> I
         assert (config.read_bytes() if config.exists() else None) == before
     finally:
         commands.close()
+
+
+def use(argv: Sequence[str], cwd: Path, env: Mapping[str, str], timeout: float = 90) -> tuple[str, str]:
+    """Run the agent once, without a terminal. Returns its output and its errors."""
+    done = subprocess.run(
+        argv,
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=True,
+    )
+    return done.stdout, done.stderr
 
 
 def offered(model: LoopbackModel) -> set[str]:

@@ -35,6 +35,12 @@ class Post:
         """Put it, and follow it to its end."""
         return self.ended(self.put(prompt, **options))
 
+    def run(self, *prompts: str, **options: Any) -> None:
+        """Send each, one after the other; all are answered."""
+        for prompt in prompts:
+            found = self.send(prompt, **options)
+            assert found.stage == "acked", found
+
     def ended(self, message: str, timeout: float | None = None) -> Trace:
         try:
             *_, last = follow(self.folder, message, PATIENCE if timeout is None else timeout)
@@ -101,6 +107,12 @@ def why_awake(client: KeeperClient) -> str:
     except NotSafe as error:
         return str(error)
     return ""
+
+
+def stays_awake(post: Post, why: str) -> None:
+    """Check that it stays awake for this reason, as soon as there is no other one."""
+    until(lambda: why in why_awake(post.client), f"awake: {why!r}")
+    assert phase(post) == "awake"
 
 
 def put_to_sleep(post: Post) -> Post:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -140,8 +139,7 @@ def kill(pid: int) -> None:
         process = Process(pid)
     except ProcessLookupError:
         return
-    process.signal(signal.SIGKILL)
-    assert process.ended()
+    process.kill()
     process.close()
 
 

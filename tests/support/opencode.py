@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -127,8 +126,7 @@ def kill(post: Post, victim: str) -> None:
         process = Process(int(pids[victim]))
     except ProcessLookupError:
         return
-    process.signal(signal.SIGKILL)
-    assert process.ended()
+    process.kill()
     process.close()
     if victim != "server":
         assert post.kept.keeper.ended()

@@ -157,6 +157,17 @@ async def give_up(task: asyncio.Task[Any]) -> None:
     assert task.cancelled()
 
 
+async def serves_again(session: Worker) -> None:
+    """Renew it; its next conversation is a fresh one."""
+    await session.renew(PATIENCE)
+    assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
+
+
+async def stops_and_serves_again(session: Worker) -> None:
+    assert await session.interrupt(PATIENCE)
+    await serves_again(session)
+
+
 async def until(look: Callable[[], Any], what: str) -> None:
     """For what no event reports: processes that come and go."""
     loop = asyncio.get_running_loop()
@@ -209,8 +220,7 @@ async def an_error_of_the_agent_leaves_a_session_that_can_be_renewed(bench: Benc
         with pytest.raises(AgentError) as caught:
             await events_of(session, "err 400")
         assert "400" in str(caught.value)
-        await session.renew(PATIENCE)
-        assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
+        await serves_again(session)
 
 
 @_check()
@@ -218,9 +228,7 @@ async def a_stopped_turn_leaves_a_session_that_can_be_renewed(bench: Bench) -> N
     async with opened(bench) as session:
         turn = await begin(bench, session, TALKING)
         await give_up(turn)
-        assert await session.interrupt(PATIENCE)
-        await session.renew(PATIENCE)
-        assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
+        await stops_and_serves_again(session)
 
 
 @_check("warm")
@@ -279,8 +287,7 @@ async def an_allowed_permission_lets_the_tool_run(bench: Bench) -> None:
         assert [(one.tool, one.input["command"]) for one in asked] == [("Bash", "touch made")]
         assert asked == [event for event in events if isinstance(event, PermissionRequest)]
         assert (bench.folder / "made").exists()
-        await session.renew(PATIENCE)
-        assert (await answer_of(session, "hello")).text == "REPLY#1 to: hello"
+        await serves_again(session)
 
 
 @_check("tools")

@@ -9,7 +9,7 @@ import pytest
 
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli.codex import RealCodex
-from support.boss import RunningBoss
+from support.boss import KEPT, USAGE, RunningBoss
 from support.boss_whole import CommandedBoss
 from support.both_sides import decide_from_both_sides, open_approval
 from support.budgets import show_pause
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.real
 
 @pytest.fixture
 def boss(home: Path) -> Iterator[RunningBoss]:
-    one = RunningBoss(home, ("remuda.boss.evidence.kept:KeptSessions", "remuda.boss.evidence.usage:Usage"))
+    one = RunningBoss(home, (KEPT, USAGE))
     yield one
     one.close()
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli.codex import RealCodex
-from support.mcp_setup import TOOLS, offered, server_in
+from support.mcp_setup import TOOLS, offered, server_in, use
 
 pytestmark = pytest.mark.real
 
@@ -18,16 +17,7 @@ def test_codex_lists_and_starts_our_server(codex: RealCodex, home: Path, model: 
     env = {**codex.env, "REMUDA_HOME": str(home)}
 
     def run(*words: str) -> str:
-        done = subprocess.run(
-            codex.argv(*words),
-            cwd=codex.project,
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=True,
-        )
-        return done.stdout
+        return use(codex.argv(*words), codex.project, env)[0]
 
     with server_in(home, "codex", env, codex.home / ".codex" / "config.toml"):
         assert "remuda" in run("mcp", "list")

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import secrets
-import signal
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -15,8 +11,7 @@ from remuda import Client
 from remuda.agents.codex.workers import AppServerWorker, ExecWorker
 from remuda.errors import BudgetExceeded, InvalidOptions, SessionDirty
 from remuda.pool.types import Allow, Deny
-from remuda.pool.worker import Worker
-from remuda.proctree import descendants
+from remuda.pool.worker import Profile
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli.codex import RealCodex
 from support import counts
@@ -31,42 +26,28 @@ from support.pool_conformance import (
     checks_of,
     events_of,
     opened,
-    profile_of,
     run_steps,
 )
 from support.pool_profiles import check_profiles
 from support.pool_secrets import check_secrets
+from support.real_pools import StreamBench
 
 pytestmark = pytest.mark.real
 
 
-class CodexBench:
-    warm = True
+class CodexBench(StreamBench):
     tools = raw = False
-    kind: type[AppServerWorker] | type[ExecWorker] = AppServerWorker
+    agent = "codex"
 
-    def __init__(self, cli: RealCodex) -> None:
-        self._cli = cli
-        self.folder = cli.project
-
-    def make(self, **profile: Any) -> Worker:
-        made = profile_of(self._cli.binary, self.folder, self._cli.env, agent="codex", **profile)
-        return cast(Worker, self.kind(f"s_{secrets.token_hex(6)}", made))
-
-    async def at_work(self, session: Worker) -> None:
-        await asyncio.Event().wait()
-
-    def kill(self, session: Worker) -> None:
-        holder = next(pid for pid in descendants(os.getpid()) if pid in self._cli.running())
-        os.kill(descendants(holder)[0], signal.SIGKILL)
-
-    def processes(self) -> list[int]:
-        return list(self._cli.running())
+    def make_worker(self, name: str, profile: Profile) -> Any:
+        return AppServerWorker(name, profile)
 
 
 class ExecBench(CodexBench):
     warm = False
-    kind = ExecWorker
+
+    def make_worker(self, name: str, profile: Profile) -> Any:
+        return ExecWorker(name, profile)
 
 
 @pytest.mark.parametrize("check", checks_of(CodexBench))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Literal
 
 import pytest
 
@@ -12,9 +11,9 @@ from remuda.proctree import descendants
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli.codex import RealCodex
 from support.codex import keep, kill, stored_turns_with, turns_with
-from support.delivery import attempts
 from support.keeper import Start, until
-from support.lossy_server import LossyServer
+from support.lossy_server import Loss, LossyServer
+from support.lost_calls import find_turn_of_lost, lose_call
 from support.messages import CHAIN, prompts, stages, step
 
 pytestmark = pytest.mark.real
@@ -91,28 +90,15 @@ _SOAK = pytest.mark.soak(only=True)
 @pytest.mark.parametrize("victim", ["keeper", "server"])
 @pytest.mark.parametrize("lost", ["answer", pytest.param("call", marks=_SOAK)])
 def test_call_without_an_answer_is_searched_for_before_it_is_called_again(
-    codex: RealCodex, start: Start, model: LoopbackModel, victim: str, lost: Literal["call", "answer"]
+    codex: RealCodex, start: Start, model: LoopbackModel, victim: str, lost: Loss
 ) -> None:
     """Its turn has ended when the keeper or the server dies; or there was none."""
     proxy = LossyServer(codex.binary, codex.folder)
     post = keep(start, codex, program=proxy.program, on_orphan="retry")
-    assert stages(post.send("the first")) == CHAIN
-    post.watcher.settled("idle")
-    proxy.lose(lost)
-    with model.hold():
-        message = post.put("the second")
-        proxy.lost()
-        if lost == "answer":
-            post.watcher.until("thinking")
-    if lost == "answer":
-        post.watcher.until("idle")  # its notices came
-    assert stages(post.trace(message)) == ["accepted", "written"]
+    message = lose_call(post, proxy, lost, model.hold())
     kill(post, *(("keeper", "terminal") if victim == "keeper" else ("server",)))
     if victim == "keeper":
         post = keep(start, codex, program=proxy.program, on_orphan="retry", resume=True)
-    found = post.ended(message)
-    assert (found.stage, attempts(found)) == ("acked", [1] if lost == "answer" else [1, 2])
-    assert stored_turns_with(post, message) == [step(found, "ended")["prompt_id"]]
-    assert step(found, "ended").get("recovered", False) is (lost == "answer")
-    assert stages(post.send("the third")) == CHAIN
+    turn = find_turn_of_lost(post, message, lost)
+    assert stored_turns_with(post, message) == [turn]
     assert prompts(model) == ["the first", "the second", "the third"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from remuda.testing.real_cli.copilot import RealCopilot
-from support.boss import RunningBoss
+from support.boss import KEPT, USAGE, RunningBoss
 from support.budgets import show_pause
 from support.commands import Commands
 from support.copilot import QUESTION, keep_copilot, shell
@@ -69,7 +69,7 @@ def entries_with_call(boss: RunningBoss) -> list[dict[str, Any]]:
 def test_question_of_a_kept_session_is_left_to_its_terminal_and_its_conversation_shown(
     copilot: RealCopilot, home: Path, start: Start
 ) -> None:
-    boss = RunningBoss(home, ("remuda.boss.evidence.kept:KeptSessions", "remuda.boss.evidence.usage:Usage"))
+    boss = RunningBoss(home, (KEPT, USAGE))
     boss.start()
     remuda = Commands(home)
     try:
@@ -102,7 +102,7 @@ def test_question_of_a_kept_session_is_left_to_its_terminal_and_its_conversation
 def test_copilot_by_its_command_is_in_the_queue_and_decided_over_http(
     copilot: RealCopilot, home: Path, remuda: Commands
 ) -> None:
-    boss = RunningBoss(home, ("remuda.boss.evidence.kept:KeptSessions",))
+    boss = RunningBoss(home, (KEPT,))
     boss.start()
     remuda.env |= copilot.env
 

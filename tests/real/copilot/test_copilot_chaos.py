@@ -75,8 +75,7 @@ def _kill(post: Post, chance: random.Random) -> str:
         with contextlib.suppress(BrokenPipeError):  # the agent may have ended
             post.watcher.paste(f"typed {chance.random()}")
     elif victim == "keeper":
-        kept.keeper.signal(signal.SIGKILL)
-        assert kept.keeper.ended()
+        kept.keeper.kill()
         end_survivors(kept.paths, 0.0)
     else:
         try:

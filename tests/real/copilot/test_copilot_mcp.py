@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli.copilot import RealCopilot
-from support.mcp_setup import TOOLS, offered, server_in
+from support.mcp_setup import TOOLS, offered, server_in, use
 
 pytestmark = pytest.mark.real
 _TRIES = 10
@@ -19,17 +18,7 @@ def test_copilot_lists_and_starts_our_server(copilot: RealCopilot, home: Path, m
     env = {**copilot.env, "REMUDA_HOME": str(home)}
 
     def run(*words: str) -> str:
-        done = subprocess.run(
-            copilot.argv(*words),
-            cwd=copilot.project,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=True,
-        )
-        return done.stdout
+        return use(copilot.argv(*words), copilot.project, env)[0]
 
     with server_in(home, "copilot", env, copilot.home / ".copilot" / "mcp-config.json"):
         assert "remuda" in run("mcp", "list")

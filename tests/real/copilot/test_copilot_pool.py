@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import secrets
-import signal
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -15,8 +12,7 @@ from remuda.agents.acp import protocol
 from remuda.agents.copilot.warm import CopilotWorker, make_print_worker, make_worker
 from remuda.errors import Aborted, AgentError, InvalidOptions, SessionDirty
 from remuda.pool.types import Allow, Deny
-from remuda.pool.worker import Worker
-from remuda.proctree import descendants
+from remuda.pool.worker import Profile
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli.copilot import RealCopilot
 from support import counts
@@ -30,43 +26,28 @@ from support.pool_conformance import (
     checks_of,
     events_of,
     opened,
-    profile_of,
     run_steps,
 )
 from support.pool_profiles import check_profiles
 from support.pool_secrets import SecretRequest, check_bodies, check_secrets
+from support.real_pools import StreamBench
 
 pytestmark = pytest.mark.real
 
 
-class AcpBench:
-    warm = True
+class AcpBench(StreamBench):
     tools = raw = False
-    make_worker = staticmethod(make_worker)
+    agent = "copilot"
 
-    def __init__(self, cli: RealCopilot) -> None:
-        self._cli = cli
-        self.folder = cli.project
-
-    def make(self, **profile: Any) -> Worker:
-        binary = profile.pop("binary", self._cli.binary)
-        made = profile_of(binary, self.folder, self._cli.env, agent="copilot", **profile)
-        return cast(Worker, self.make_worker(f"s_{secrets.token_hex(6)}", made))
-
-    async def at_work(self, session: Worker) -> None:
-        await asyncio.Event().wait()
-
-    def kill(self, session: Worker) -> None:
-        holder = next(pid for pid in descendants(os.getpid()) if pid in self._cli.running())
-        os.kill(descendants(holder)[0], signal.SIGKILL)
-
-    def processes(self) -> list[int]:
-        return list(self._cli.running())
+    def make_worker(self, name: str, profile: Profile) -> Any:
+        return make_worker(name, profile)
 
 
 class AcpPrintBench(AcpBench):
     warm = False
-    make_worker = staticmethod(make_print_worker)  # type: ignore[assignment]
+
+    def make_worker(self, name: str, profile: Profile) -> Any:
+        return make_print_worker(name, profile)
 
 
 # It says `REPLY#1` by Claude Code's own header; the test of secrets below shows the same for copilot.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from remuda.errors import RemudaError
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli.copilot import RealCopilot
 from support import messages
-from support.boss import RunningBoss
+from support.boss import KEPT, RunningBoss
 from support.both_sides import is_too_late
 from support.copilot import MakeCopilot, keep_copilot, shell
 from support.keeper import Start, until, until_equal
@@ -31,10 +30,8 @@ pytestmark = pytest.mark.real
 
 @pytest.fixture
 def boss(home: Path) -> Iterator[RunningBoss]:
-    one = RunningBoss(home, ("remuda.boss.evidence.kept:KeptSessions",))
-    one.start()
-    yield one
-    one.close()
+    with RunningBoss(home, (KEPT,)) as one:
+        yield one
 
 
 def _asked(post: Post) -> dict[str, Any]:
@@ -209,8 +206,7 @@ def test_untrusted_folder_waits_for_a_word_and_a_dead_session_resumes(
     assert not model.main_requests
     post.watcher.press(b"\r")
     assert stages(post.ended(sent)) == CHAIN
-    post.kept.keeper.signal(signal.SIGKILL)
-    assert post.kept.keeper.ended()
+    post.kept.keeper.kill()
     config = cli.home / ".copilot" / "config.json"
     assert not config.exists() or str(cli.project) not in config.read_text()  # asked again, and answered
     # This setting does not keep our hooks from running.

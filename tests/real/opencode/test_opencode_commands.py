@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from support.boss import RunningBoss
+from support.boss import KEPT, USAGE, RunningBoss
 from support.both_sides import decide_from_both_sides
 from support.commands import Commands
 from support.keeper import until
 from support.opencode import Opencode, bash
 
 pytestmark = pytest.mark.real
-SOURCES = ("remuda.boss.evidence.kept:KeptSessions", "remuda.boss.evidence.usage:Usage")
+SOURCES = (KEPT, USAGE)
 
 
 def test_session_is_recognised_resumed_with_its_conversation_and_printed(
@@ -41,9 +41,7 @@ def test_session_is_recognised_resumed_with_its_conversation_and_printed(
 def decide_from_the_queue(opencode: Opencode, remuda: Commands, env: dict[str, str]) -> None:
     """With a boss that starts after the session."""
     remuda.env |= {**env, "TMUX_TMPDIR": str(remuda.home)}
-    boss = RunningBoss(remuda.home, SOURCES)
-    boss.start()
-    try:
+    with RunningBoss(remuda.home, SOURCES) as boss:
         message = remuda("send", "work", bash("touch approved"), env=env).out.split()[0]
         until(lambda: '"permission"' in remuda("queue", "--json", env=env).out, "the request")
         (item,) = json.loads(remuda("queue", "--json", env=env).out)["items"]
@@ -60,8 +58,6 @@ def decide_from_the_queue(opencode: Opencode, remuda: Commands, env: dict[str, s
             return int(total["tokens"]["output"] or 0)
 
         assert until(used, "its usage") > 0
-    finally:
-        boss.close()
 
 
 def test_print_answers_denies_and_reports_errors(opencode: Opencode, remuda: Commands) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from remuda.testing.loopback_model import LoopbackModel
-from support.mcp_setup import TOOLS, offered, server_in
+from support.mcp_setup import TOOLS, offered, server_in, use
 from support.opencode import PATIENCE, Opencode
 
 pytestmark = pytest.mark.real
@@ -19,18 +18,7 @@ def test_opencode_lists_and_starts_our_server(opencode: Opencode, home: Path, mo
     env = {**opencode.env, "REMUDA_HOME": str(home)}
 
     def run(*words: str) -> str:
-        argv = [str(opencode.binary), *words]
-        done = subprocess.run(
-            argv,
-            cwd=opencode.project,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=True,
-        )
-        return done.stdout + done.stderr
+        return "".join(use([str(opencode.binary), *words], opencode.project, env, PATIENCE))
 
     config = opencode.home / ".config" / "opencode" / "opencode.json"
     # opencode adds it where it is missing.

@@ -3,54 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import secrets
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remuda import Client
-from remuda.pool.terminal_worker import TerminalWorker
 from remuda.pool.types import Allow, Decision, PermissionRequest
-from remuda.pool.worker import Worker
 from support import counts
 from support import pool_conformance as conformance
 from support.opencode import PATIENCE, Opencode, bash
-from support.pool_conformance import Check, checks_of, profile_of
+from support.pool_conformance import Check, checks_of
 from support.pool_profiles import check_profiles
 from support.pool_secrets import SecretRequest, check_bodies, check_secrets
-from support.pool_terminals import looking
+from support.real_pools import TerminalBench
 
 pytestmark = pytest.mark.real
 _PATIENT: dict[str, Any] = {"spawn_timeout": PATIENCE, "acquire_timeout": 10 * PATIENCE}
 
 
-class TerminalBench:
-    warm = True
+class OpencodeBench(TerminalBench):
     tools = raw = False
-
-    def __init__(self, cli: Opencode, home: Path) -> None:
-        self._cli = cli
-        self.folder = cli.project
-        self.sessions = home / "sessions"
-
-    def make(self, **profile: Any) -> Worker:
-        made = profile_of(self._cli.binary, self.folder, self._cli.env, agent="opencode", **profile)
-        return TerminalWorker(f"s_{secrets.token_hex(6)}", made, self.sessions)
-
-    async def at_work(self, session: Worker) -> None:
-        assert isinstance(session, TerminalWorker)
-        async with looking(session, self.sessions) as look:
-            await look.state("streaming")
-
-    def kill(self, session: Worker) -> None:
-        assert isinstance(session, TerminalWorker)
-        os.kill(session.agent_pid, signal.SIGKILL)
-
-    def processes(self) -> list[int]:
-        return list(self._cli.running())
+    agent = "opencode"
 
 
 # It says `REPLY#1` by Claude Code's own header; the tests of secrets below show the same for opencode.
@@ -59,9 +33,9 @@ _BY_HEADER = "a_renewed_session_has_a_fresh_conversation"
 
 @pytest.mark.soak(only=True)
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("check", [one for one in checks_of(TerminalBench) if one.id != _BY_HEADER])
+@pytest.mark.parametrize("check", [one for one in checks_of(OpencodeBench) if one.id != _BY_HEADER])
 def test_terminal(check: Check, opencode: Opencode, home: Path) -> None:
-    conformance.run(check, TerminalBench(opencode, home))
+    conformance.run(check, OpencodeBench(opencode, home))
 
 
 @pytest.mark.soak(only=True)
