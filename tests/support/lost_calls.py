@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from support.delivery import attempts
 from support.lossy_server import Loss, LossyServer
 from support.messages import CHAIN, Post, stages, step
 
+Hold = Callable[[], AbstractContextManager[object]]
 
-def lose_call(post: Post, proxy: LossyServer, lost: Loss, held: AbstractContextManager[object]) -> str:
+
+def lose_call(post: Post, proxy: LossyServer, lost: Loss, hold: Hold) -> str:
     """Send the second message, and wait for the end of its turn if the agent got it.
 
-    `held` holds the model's answer to it.
+    `hold` holds the model's answer to it, from when it is called.
     """
     assert stages(post.send("the first")) == CHAIN
     post.watcher.settled("idle")
     proxy.lose(lost)
-    with held:
+    with hold():
         message = post.put("the second")
         proxy.lost()
         if lost == "answer":

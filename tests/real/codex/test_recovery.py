@@ -95,7 +95,7 @@ def test_call_without_an_answer_is_searched_for_before_it_is_called_again(
     """Its turn has ended when the keeper or the server dies; or there was none."""
     proxy = LossyServer(codex.binary, codex.folder)
     post = keep(start, codex, program=proxy.program, on_orphan="retry")
-    message = lose_call(post, proxy, lost, model.hold())
+    message = lose_call(post, proxy, lost, model.hold)
     kill(post, *(("keeper", "terminal") if victim == "keeper" else ("server",)))
     if victim == "keeper":
         post = keep(start, codex, program=proxy.program, on_orphan="retry", resume=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -36,8 +37,8 @@ def test_call_without_an_answer_is_searched_for_before_it_is_called_again(
     proxy = LossyServer(opencode.binary, opencode.folder)
     given: dict[str, Any] = {"program": proxy.program, "on_orphan": "retry"}
     post = opencode.start(start, **given)
-    held = opencode.model.hold(lambda request: request.prompt == "the second")
-    message = lose_call(post, proxy, lost, held)
+    hold = partial(opencode.model.hold, lambda request: request.prompt == "the second")
+    message = lose_call(post, proxy, lost, hold)
     kill(post, victim)
     if victim == "keeper":
         post = opencode.start(start, resume=True, **given)
