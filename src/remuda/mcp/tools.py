@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.agents import DEFAULT_AGENT, find_agent, find_sources
-from remuda.agents.state import WAITING, State
+from remuda.agents.state import WAITING
 from remuda.boss.answers.permission_policy import load_policy, policy_file
 from remuda.boss.answers.policy_request import make_request
 from remuda.boss.api import Approval, Boss, WaitingItem
@@ -29,10 +29,7 @@ from remuda.config import load_config
 from remuda.errors import (
     BossDown,
     FolderUnusable,
-    HostUnreachable,
-    HubUnreachable,
     InvalidOptions,
-    MessageNotFound,
     NotInQueue,
     NotSafe,
     PermissionRefused,
@@ -40,13 +37,10 @@ from remuda.errors import (
     SessionDead,
     SessionExists,
     SessionNotFound,
-    SessionUnreachable,
-    WaitTimeout,
 )
 from remuda.inbox.message import check_prompt, new_id
-from remuda.inbox.receipts import sender_of
 from remuda.keeper.compose import compose
-from remuda.keeper.elsewhere import own_host, split_host
+from remuda.keeper.elsewhere import split_host
 from remuda.keeper.hidden import is_alive
 from remuda.keeper.record import SessionRecord
 from remuda.keeper.start import start_session
@@ -63,33 +57,22 @@ from .documents import (
     ANSWER_CHARACTERS,
     LINE_CHARACTERS,
     Document,
-    cancel_document,
     document_elsewhere,
-    receipt_document,
     shown_lines,
     waiting_elsewhere,
-    why_early,
     with_sender,
-    with_sender_elsewhere,
 )
 from .ledger import count_tokens, only_one, record_call, used_messages
+from .message_tools import MessageTools
 from .reach import Reach
 from .rights import Caller, caller_with, names_for, why_not_folder, why_not_start
-from .tool_list import DEFAULT_WAIT, MOST_WAIT, TOOLS
+from .tool_list import MOST_WAIT, TOOLS
 
 log = logging.getLogger("remuda.mcp")
 
-_ENDING_TIMEOUT = 2.0
-_LOOK_INTERVAL = 0.02
-_PROGRESS_LINES = 6
 _TRANSCRIPT_ENTRIES = 200
-_NO_WAY = (BossDown, HubUnreachable, HostUnreachable, SessionUnreachable, WaitTimeout)
 MOST_AT_ONCE = 32
 BURST, PER_SECOND = 300, 50.0
-
-
-class _Early(Exception):  # ends a wait; never leaves this module
-    pass
 
 
 @dataclass(slots=True)
@@ -124,8 +107,7 @@ class AgentTools:
     def __init__(self, caller: Callable[[], Caller], pace: Pace | None = None) -> None:
         self._reach = Reach(caller)
         self._pace = pace or Pace()
-        self._told: dict[str, object] = {}
-        """By session: since when it waits for a human, if a wait has reported that."""
+        self._messages = MessageTools(self._reach)
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Document:
         """Use a tool, and return its result. Raises `RemudaError`, in words for the model."""
@@ -140,7 +122,7 @@ class AgentTools:
         check(dict(arguments), tool.schema, "arguments")
         if name == "run":
             return await self._run(**arguments)
-        function = getattr(self, f"_{name}")
+        function = self._messages.tools.get(name) or getattr(self, f"_{name}")
         return await in_thread(lambda check: function(check, **arguments))
 
     async def read(self, session: str, *, transcript: bool = False) -> Document:
@@ -311,7 +293,7 @@ class AgentTools:
         result: Document = {"session": full, "agent": agent, "folder": folder}
         if prompt is not None:
             try:
-                result["message"] = self._put(Session(full, folder=sessions_folder()), prompt)
+                result["message"] = self._messages.put(Session(full, folder=sessions_folder()), prompt)
             except RemudaError as error:
                 error.hint = f"the session '{full}' runs: send it the prompt again, or kill it"
                 raise
@@ -359,147 +341,6 @@ class AgentTools:
                     Session(record.name, folder=paths.folder).kill()
                     also.append(record.name)
         return {**result, "also_killed": also}
-
-    # ── messages ──
-
-    def _send(
-        self, _check: Check, text: str, session: str | None = None, in_reply_to: str | None = None
-    ) -> Document:
-        if (session is None) == (in_reply_to is None):
-            raise InvalidOptions(
-                "give session or in_reply_to", hint="session for a session of yours, in_reply_to to reply"
-            )
-        if in_reply_to is not None:
-            target = self._sender_session(in_reply_to)
-        else:
-            assert session is not None
-            target = self._reach.find(session, "send").session
-        self._reach.spend_message()
-        message = self._put(target, text, in_reply_to)
-        result: Document = {"session": target.name, "message": message}
-        if target.host is not None:
-            if target.receipt(message).stage == "sent":
-                result["note"] = f"the message waits at the hub: {target.host} has not taken it yet"
-        elif not target.alive:
-            result["note"] = "the session has ended: the message waits until it is started"
-        return result
-
-    def _put(self, session: Session, text: str, in_reply_to: str | None = None) -> str:
-        if session.host is not None:
-            whole = with_sender_elsewhere(self._reach.caller, own_host() or "", text)
-            return session.send(whole, sender=self._reach.caller.id).id
-        message = new_id(time.time())
-        whole = with_sender(self._reach.caller, message, text, in_reply_to)
-        session.send(whole, sender=self._reach.caller.id, message_id=message)
-        return message
-
-    def _sender_session(self, message: str) -> Session:
-        """Return the session that sent a message to the caller."""
-        own = find_session(self._reach.caller.id)
-        sender = None if own is None else sender_of(SessionPaths(sessions_folder(), own.name).inbox, message)
-        if sender is None:
-            raise MessageNotFound(
-                f"no agent sent you a message {one_line(message)[:80]!r}",
-                hint="answer in your turn instead: the sender reads that",
-            )
-        record = find_session(sender)
-        if record is None:
-            raise NotSafe(
-                f"the sender of {message} has no session", hint="answer in your turn: the sender reads that"
-            )
-        return Session(record.name, folder=sessions_folder())
-
-    def _receipt(self, _check: Check, session: str, message: str) -> Document:
-        reached = self._reach.find(session, "read", message)
-        return receipt_document(session, reached.session.receipt(message))
-
-    def _cancel(self, _check: Check, session: str, message: str) -> Document:
-        reached = self._reach.find(session, "control", message)
-        cancelled = reached.session.cancel(message)
-        assert cancelled is not None
-        return {"session": session, "message": message, **cancel_document(cancelled.document())}
-
-    def _interrupt(self, _check: Check, session: str) -> Document:
-        cancelled = self._reach.find(session, "control").session.interrupt()
-        if cancelled is None:
-            return {"session": session, "interrupted": False, "note": "no turn runs"}
-        document = cancelled.document()
-        return {
-            "session": session,
-            "interrupted": True,
-            "message": document["id"],
-            **cancel_document(document),
-        }
-
-    def _wait(
-        self, check: Check, session: str, message: str | None = None, timeout: float = DEFAULT_WAIT
-    ) -> Document:
-        found = self._reach.find(session, "read", message)
-        reached, state = found.session, ""
-
-        def attend() -> None:
-            nonlocal state
-            check()
-            state, since = self._state_of(reached)
-            if state == State.DEAD:
-                raise _Early
-            # Once for each request: who waits again would else come back at once, again and again.
-            if state in WAITING and self._told.get(session) != since:
-                self._told[session] = since
-                raise _Early
-
-        why, is_over = "", False
-        try:
-            if message is None:
-                attend()
-                reached._wait_idle(timeout, attend)
-                why, is_over = "the session is idle", True
-            else:
-                reached._wait(message, timeout, attend)
-                why, is_over = "the message has ended", True
-        except (WaitTimeout, _Early, SessionDead, SessionUnreachable):
-            pass
-        state = self._state_of(reached)[0]
-        result: Document = {
-            "session": session,
-            "ended": is_over,
-            "why": why or why_early(state),
-            "state": state,
-        }
-        if message is not None:
-            result |= receipt_document(session, reached.receipt(message))
-            if result["ended"]:
-                result["why"] = "the message has ended"
-        # One that replied to the session may wait for its answer, and not read its screen.
-        if not result["ended"] and self._reach.may_reach("read", found):
-            result["progress"] = self._last_lines(reached)
-        return result
-
-    @staticmethod
-    def _state_of(session: Session) -> tuple[str, object]:
-        """Return the state, and since when."""
-        try:
-            status = session.status()
-            return str(status["state"]), status.get("since")
-        except SessionDead:
-            return str(State.DEAD), None
-        except RemudaError as error:
-            if session.host is not None:
-                if not isinstance(error, _NO_WAY):
-                    raise
-                return "unreachable", None
-            # A keeper that ends answers no more, and still has its lock for a moment.
-            deadline = time.monotonic() + _ENDING_TIMEOUT
-            while session.alive and time.monotonic() < deadline:
-                time.sleep(_LOOK_INTERVAL)
-            return "unreachable" if session.alive else str(State.DEAD), None
-
-    @staticmethod
-    def _last_lines(session: Session) -> list[str]:
-        try:
-            return [line for line in shown_lines(session.screen()) if line.strip()][-_PROGRESS_LINES:]
-        except RemudaError:
-            return []
 
     # ── the pool ──
 

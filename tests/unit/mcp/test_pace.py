@@ -22,7 +22,8 @@ def test_pace_after_a_burst_lets_in_as_many_as_the_time_since_allows() -> None:
         return 2 * BURST
 
     assert calls() == BURST
-    assert calls() == 0
+    with pytest.raises(NotSafe, match="too many calls"):
+        pace.enter()
     now += 2
     assert calls() == 2 * PER_SECOND
     now += 10 * BURST

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from remuda.errors import InvalidOptions, NotSafe
+from remuda.errors import InvalidOptions
 from remuda.mcp.rights import (
     Caller,
     Rights,
@@ -18,7 +18,6 @@ from remuda.mcp.rights import (
     why_not_spend,
     why_not_start,
 )
-from remuda.mcp.tools import BURST, MOST_AT_ONCE, Pace
 
 LEAD = Caller("session", "lead", "k1", "/work")
 OTHER = Caller("session", "other", "k2", "/work")
@@ -144,20 +143,3 @@ def test_names_of_sessions_are_valid_and_begin_with_the_agents(caller: Caller) -
 def test_file_with_a_mistake_is_refused_and_says_where(text: str, what: str) -> None:
     with pytest.raises(InvalidOptions, match=what):
         rights(text)
-
-
-def test_flood_of_calls_is_bounded_and_passes() -> None:
-    now = [0.0]
-    pace = Pace(lambda: now[0])
-    for _ in range(BURST):
-        pace.enter()
-        pace.leave()
-    with pytest.raises(NotSafe, match="too many"):
-        pace.enter()
-    now[0] += 1.0
-    for _ in range(MOST_AT_ONCE):
-        pace.enter()
-    with pytest.raises(NotSafe, match="run already"):
-        pace.enter()
-    pace.leave()
-    pace.enter()
