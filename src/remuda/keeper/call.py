@@ -1,7 +1,7 @@
 """The call channel of one session: connected, connected again, and with it the process that serves it.
 
 The agent's reports come from here where it has no hooks. What was called when the connection was lost is not
-known to have been taken: `turns/driver` searches for it.
+known to have been taken: `turns/calling` searches for it.
 """
 
 from __future__ import annotations

@@ -3,9 +3,6 @@
 One message at a time: wait until the session is proven ready, lease the message, check once more, type it or
 call the agent, and then follow the agent's own events to the end. Attached users may type all the time. Their
 keys are held back only while a prompt is handed over, so that the two never mix.
-
-A call can be lost before its answer comes: with this keeper, or with the agent's server. Then the driver
-first searches the agent's conversation for the message.
 """
 
 from __future__ import annotations
@@ -14,7 +11,6 @@ import asyncio
 import logging
 import random
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -29,7 +25,7 @@ from remuda.agents.events import (
     TurnFailed,
     TurnStopped,
 )
-from remuda.agents.prompting import CallRefused, Carried, ChannelLost, Past, PromptCall, PromptProtocol
+from remuda.agents.prompting import Carried, Past, PromptProtocol
 from remuda.agents.state import RESTING, WAITING, WORKING, State
 from remuda.errors import InboxBusy, InputError, NotSafe, RemudaError
 from remuda.inbox.consumer import Ahead, Consumer, Leased
@@ -38,13 +34,14 @@ from remuda.tasks import TaskSet
 
 from .account import Account
 from .argument import lease_argument
+from .calling import Calling
 from .following import InFlight
 from .holds import Holds
 from .interruption import AGAIN_INTERVAL, Interruption
 from .message_policy import MessageAction, MessageDecision, Rules, decide, decide_once, decide_unwanted
 from .preparation import Preparation
 from .readiness import Readiness, Step
-from .turn import End, Fact, Outcome, Turn, stop_document, usage_facts
+from .turn import IN_CONVERSATION, End, Fact, Outcome, Turn, past_outcome, stop_document
 from .turn_terminal import SessionChannel, TurnTerminal, Waker
 
 log = logging.getLogger("remuda.turns")
@@ -54,12 +51,6 @@ T = TypeVar("T")
 _BUSY_INTERVAL = 2.0
 # Messages are due by the wall clock. That can be set, and it goes on while a laptop sleeps: so check often.
 _CLOCK_INTERVAL = 30.0
-# After this many seconds the answer to a call counts as lost. Users' keys are held back until then.
-_CALL_TIMEOUT = 20.0
-_SEARCH_INTERVAL = 1.0
-_KNOWN_TURNS = 64
-_STAYS = {"in_conversation": True}
-"""The model sees the prompt again with the next one."""
 
 
 class Driver:
@@ -85,17 +76,16 @@ class Driver:
         self._rules = rules
         transport = prompts.transport
         self._paste: PasteTransport | None = transport if transport.kind == "paste" else None
-        self._caller = caller
         self._waker = waker
         self._woken = False
         """Whether the session was woken for the next message."""
         self._waking = False
         """Whether no agent runs that could get the message in flight."""
         assert (self._paste is None) is (caller is not None)
+        self._calling = (
+            Calling(caller, self.hear, terminal.release_typing, self._hold) if caller is not None else None
+        )
         self._preparation = Preparation(terminal, prompts, account, rules, self._wait, caller, holds)
-        self._unheard: list[AgentEvent] | None = None
-        """Events that came while a call waited for its answer: only the answer says which turn is ours."""
-        self._known_turns: deque[str] = deque(maxlen=_KNOWN_TURNS)
         self._changed = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "inbox")
         self._in_flight: InFlight | None = None
@@ -136,11 +126,8 @@ class Driver:
             self._in_flight.alive()
 
     def hear(self, event: AgentEvent) -> None:
-        if self._unheard is not None:
-            self._unheard.append(event)
+        if self._calling is not None and self._calling.keeps(event):
             return
-        if isinstance(event, PromptSubmitted) and event.prompt_id is not None:
-            self._known_turns.append(event.prompt_id)
         if isinstance(event, PromptSubmitted) and not event.continues:
             self._limited = False
         if isinstance(event, TurnStopped):
@@ -193,15 +180,15 @@ class Driver:
 
     def _stop_turn(self, turn_id: str | None) -> None:
         """Ask the agent once to stop: by a call, or by its interrupt key."""
-        if self._caller is not None:
-            self._caller.interrupt(turn_id)
+        if self._calling is not None:
+            self._calling.channel.interrupt(turn_id)
         elif self._paste is not None:
             self._terminal.type(self._paste.interrupt)
 
     def _interrupt(self, flight: InFlight, how: str = "on request") -> None:
         if not flight.unwanted:
             flight.interrupt(how)
-            if self._unheard is not None:  # the agent has it, and has not said yet which turn it is
+            if self._calling is not None and self._calling.is_waiting:  # the agent has it already
                 self._stop_turn(flight.leased.id)
             self._tasks.start(self._do(self._consumer.note_unwanted, flight.leased))
             self._changed.set()
@@ -282,8 +269,6 @@ class Driver:
                     await self._next()
                 else:
                     await self._to_its_end(self._in_flight)
-        except asyncio.CancelledError:
-            raise
         except Exception:
             log.exception("delivery has stopped")
             self.held = "delivery has stopped; the keeper's log says why"
@@ -337,6 +322,10 @@ class Driver:
             return
         self._changed.clear()
 
+    async def _hold(self, why: str, seconds: float | None) -> None:
+        self.held = why
+        await self._wait(seconds)
+
     # ── a message ──
 
     async def _next(self) -> None:
@@ -347,9 +336,8 @@ class Driver:
             return
         ahead = await self._look_ahead()
         if not ahead.ready:
-            self.held = ""
             due = None if ahead.next_due is None else max(0.05, ahead.next_due - time.time())
-            await self._wait(due if due is None else min(due, _CLOCK_INTERVAL))
+            await self._hold("", due if due is None else min(due, _CLOCK_INTERVAL))
             return
         ready = self._preparation.readiness()
         if ready.step is not Step.TYPE:
@@ -399,8 +387,7 @@ class Driver:
             )
         if ready.step is Step.STASH and self._paste is not None:
             if not await self._preparation.stash(self._paste.stash):
-                self.held = "a draft in the composer could not be stashed"
-                await self._wait(_BUSY_INTERVAL)
+                await self._hold("a draft in the composer could not be stashed", _BUSY_INTERVAL)
             return
         expires = self._ahead.expires if self._ahead is not None else None
         waits = [ready.look_again, None if expires is None else max(1.0, expires - time.time())]
@@ -411,8 +398,7 @@ class Driver:
         """Wake the session for the next message, which becomes an argument of its agent if it can."""
         pause = waker.pause()
         if pause != 0:
-            self.held = f"the session could not be woken: {waker.error}"
-            await self._wait(pause)
+            await self._hold(f"the session could not be woken: {waker.error}", pause)
             return
         self.held, self._ahead = "the session is being woken", None
         facts = {**self._conversation("transcript_bytes"), "woken": True}
@@ -468,59 +454,8 @@ class Driver:
         self._terminal.handed_over()
         turn = Turn(leased.text, carried, self._prompts, command=leased.command, running=self._running)
         self._follow(leased, turn)
-        if self._paste is None and self._in_flight is not None:
-            await self._call_prompt(self._in_flight)
-
-    # ── a call ──
-
-    async def _call_prompt(self, flight: InFlight) -> None:
-        """Hand over a prompt by a call. Returns when it is proven whether the agent took it."""
-        assert self._caller is not None
-        self._unheard = []
-        call = _call_of(flight.leased)
-        try:
-            async with asyncio.timeout(_CALL_TIMEOUT):
-                turn_id = await self._caller.submit(call)
-            flight.called(turn_id, merged=turn_id in self._known_turns or self._began_with_another(turn_id))
-        except CallRefused as error:
-            text = f"the agent refused the call: {error}"
-            flight.turn.end(Outcome(End.FAILED, text, Failure.OTHER, submitted=False))
-        except (ChannelLost, TimeoutError) as error:
-            why = error if str(error) else f"none came within {_CALL_TIMEOUT:g} s"
-            log.warning("the answer to the call of message %s was lost: %s", flight.leased.id, why)
-            self._terminal.release_typing()
-            self._take_past(flight, await self._search(call))
-        finally:
-            unheard, self._unheard = self._unheard, None
-            for event in unheard:
-                self.hear(event)
-
-    def _began_with_another(self, turn_id: str) -> bool:
-        """Return whether a turn began with the prompt of a user, who was faster than our call."""
-        begun = [one for one in self._unheard or () if isinstance(one, PromptSubmitted)]
-        first = next((one.prompt for one in begun if one.prompt_id == turn_id), None)
-        ours = self._in_flight.turn if self._in_flight is not None else None
-        return first is not None and ours is not None and not ours.is_ours(first)
-
-    def _take_past(self, flight: InFlight, past: Past) -> None:
-        if past.submitted and past.prompt_id is not None and not (past.answered or past.interrupted):
-            flight.called(past.prompt_id, merged=past.prompt_id in self._known_turns)
-            return
-        outcome = past_outcome(past, flight.leased, "the call was lost")
-        lost = outcome.end is End.DIED and not outcome.submitted
-        flight.turn.end(replace(outcome, end=End.LOST) if lost else outcome)
-
-    async def _search(self, call: PromptCall) -> Past:
-        """Search the agent's conversation for the prompt, as soon as the agent can be reached."""
-        assert self._caller is not None
-        while True:
-            try:
-                async with asyncio.timeout(_CALL_TIMEOUT):
-                    return await self._caller.find(call)
-            except (ChannelLost, TimeoutError) as error:
-                log.debug("no search for message %s: %s", call.id, error)
-                self.held = f"it is not known yet whether the agent runs message {call.id}: {error}"
-                await self._wait(_SEARCH_INTERVAL)
+        if self._calling is not None and self._in_flight is not None:
+            await self._calling.call(self._in_flight)
 
     def _follow(self, leased: Leased, turn: Turn, *, as_argument: bool = False) -> None:
         self.held = ""
@@ -562,7 +497,7 @@ class Driver:
         if outcome.failure is Failure.RATE_LIMITED and outcome.retry_after is None:
             outcome = replace(outcome, retry_after=self._prompts.limited_for(outcome.text, time.time()))
         if outcome.unanswered and self._prompts.keeps_unanswered:
-            outcome = replace(outcome, facts={**outcome.facts, **_STAYS})
+            outcome = replace(outcome, facts={**outcome.facts, **IN_CONVERSATION})
         decision = (
             decide_once(outcome)
             if self._rules.once
@@ -616,16 +551,16 @@ class Driver:
         orphan = await self._do(self._consumer.orphan)
         if orphan is None:
             return
-        if self._caller is None:
+        if self._calling is None:
             await self._recover_one(orphan, "its session died")
         else:
-            past = await self._search(_call_of(orphan))
+            past = await self._calling.search(orphan)
             await self._settle(orphan, past_outcome(past, orphan, "its session died"))
 
     async def _recover_one(self, leased: Leased, how: str) -> None:
         past = await self._past(leased)
         is_known = past.submitted or leased.submitted
-        if self._caller is not None and not is_known and not self._rules.once:
+        if self._calling is not None and not is_known and not self._rules.once:
             # Its server is gone and never answered whether it took the prompt. The next server is searched.
             log.warning("message %s is left to recovery: %s before it was submitted", leased.id, how)
             return
@@ -663,30 +598,3 @@ class Driver:
                 orphan, submitted=orphan.submitted or submitted, facts={**orphan.facts, **unwanted}
             )
             await self._recover_one(known, how)
-
-
-def past_outcome(past: Past, leased: Leased, how: str) -> Outcome:
-    """Return the outcome of a turn whose end was not observed."""
-    if past.answered:
-        facts = {"recovered": True, "prompt_id": past.prompt_id, **usage_facts(past.usages, past.doubt)}
-        return Outcome(End.ANSWERED, past.text, facts=facts)
-    if past.interrupted:
-        who = "on request" if leased.unwanted else "by a human"
-        return Outcome(End.INTERRUPTED, f"interrupted {who}")
-    if past.stored and not past.submitted:
-        text = f"{how}; the agent has the prompt and started no turn for it"
-        return Outcome(End.UNSUBMITTED, text, submitted=False, facts=_STAYS)
-    submitted = past.submitted or leased.submitted
-    text = f"{how} before it was answered" if submitted else f"{how} before it was submitted"
-    return Outcome(End.DIED, text, submitted=submitted)
-
-
-def _call_of(leased: Leased) -> PromptCall:
-    conversation = leased.facts.get("session_id")
-    return PromptCall(
-        leased.id,
-        leased.text,
-        leased.command,
-        conversation if isinstance(conversation, str) else None,
-        leased.leased_at,
-    )

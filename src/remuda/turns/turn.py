@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remuda.agents.events import (
     AgentEvent,
@@ -32,8 +32,13 @@ from remuda.agents.events import (
     TurnRecorded,
     TurnStopped,
 )
-from remuda.agents.prompting import Carried, PromptProtocol
+from remuda.agents.prompting import Carried, Past, PromptProtocol
 
+if TYPE_CHECKING:
+    from remuda.inbox.consumer import Leased
+
+IN_CONVERSATION = {"in_conversation": True}
+"""The model sees the prompt again with the next one."""
 _SHOWN_CHARACTERS = 65_536
 _USAGE_UNKNOWN = "usage unknown: the record of this turn does not have it"
 
@@ -475,6 +480,22 @@ def stop_document(
 def _command_facts(run: CommandRun) -> dict[str, Any]:
     began = {} if run.conversation is None else {"session_id": run.conversation}
     return {"command": True, **began}
+
+
+def past_outcome(past: Past, leased: Leased, how: str) -> Outcome:
+    """Return the outcome of a turn whose end was not observed."""
+    if past.answered:
+        facts = {"recovered": True, "prompt_id": past.prompt_id, **usage_facts(past.usages, past.doubt)}
+        return Outcome(End.ANSWERED, past.text, facts=facts)
+    if past.interrupted:
+        who = "on request" if leased.unwanted else "by a human"
+        return Outcome(End.INTERRUPTED, f"interrupted {who}")
+    if past.stored and not past.submitted:
+        text = f"{how}; the agent has the prompt and started no turn for it"
+        return Outcome(End.UNSUBMITTED, text, submitted=False, facts=IN_CONVERSATION)
+    submitted = past.submitted or leased.submitted
+    text = f"{how} before it was answered" if submitted else f"{how} before it was submitted"
+    return Outcome(End.DIED, text, submitted=submitted)
 
 
 def usage_facts(usages: Iterable[Mapping[str, Any]], doubt: str = "") -> dict[str, Any]:
