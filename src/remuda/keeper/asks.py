@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from remuda.agents.events import Report
@@ -22,8 +22,15 @@ from remuda.agents.permission import (
     PermissionTracker,
     Refusals,
     RequestsEnded,
+    check_refusals,
 )
 from remuda.errors import AlreadyAnswered, InvalidOptions, ProtocolError
+from remuda.frozen import replaced
+
+if TYPE_CHECKING:
+    from remuda.agents.base import Agent
+
+    from .call import CallLink
 
 log = logging.getLogger("remuda.keeper.asks")
 
@@ -34,6 +41,26 @@ class CallDecision:
 
     request: PermissionRequest
     decision: PermissionDecision
+
+
+def decide_call(
+    link: CallLink,
+    refusals: Callable[[PermissionRequest], Refusals],
+    request: PermissionRequest,
+    decision: PermissionDecision,
+) -> CallDecision:
+    """Return a decision for a call. Raises `InvalidOptions` for one that the agent cannot take."""
+    # How much an agent allows with "always" is for people to weigh: a program that says it means it.
+    check_refusals(refusals, request, replaced(decision, always=False))
+    link.check_decision(request, decision)
+    return CallDecision(request, decision)
+
+
+def refusals_of(agent: Agent, request: PermissionRequest) -> Refusals:
+    from remuda.agents.sources import find_refusals
+
+    sources = agent.sources
+    return find_refusals(sources.permissions if sources is not None else None, request)
 
 
 _REMEMBERED = 64

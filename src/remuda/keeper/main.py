@@ -15,13 +15,13 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remuda._version import __version__
 from remuda.agents.attention import attention_events
 from remuda.agents.events import ConversationStarted, Report
-from remuda.agents.permission import PermissionDecision, PermissionRequest, Refusals, check_refusals
+from remuda.agents.permission import PermissionDecision, PermissionRequest
 from remuda.agents.timing import make_classifier
 from remuda.agents.unattended import DenyPermission, Halt, Unattended
 from remuda.errors import NotSafe, RemudaError
@@ -29,7 +29,7 @@ from remuda.frozen import replaced
 from remuda.proctree import start_ticks
 from remuda.terminal.screen import open_screen, unavailable_reason
 
-from .asks import Asks, CallDecision
+from .asks import Asks, CallDecision, decide_call, refusals_of
 from .begin import begin
 from .claim import Claim
 from .cleanliness import Cleanliness, left_running
@@ -45,7 +45,7 @@ from .operations import (
 from .owner import LentTrust, OwnerNotifier, OwnerWatch
 from .prepare import Prepared
 from .process import StartReport
-from .record import SessionRecord, remove_traces
+from .record import remove_traces
 from .restart import SETTLED_AFTER, STARTER_GAVE_UP
 from .server import Operation, SessionServer
 from .session import Session
@@ -103,26 +103,7 @@ class Keeper:
         """The mode that the agent was in when it fell asleep."""
         self._permissions: list[Mapping[str, Any]] = []
         """What was allowed for its conversation, in the agent's own words."""
-        self._record = SessionRecord(
-            name=spec.name,
-            agent=spec.agent,
-            argv=spec.argv,
-            cwd=spec.cwd,
-            started_at=time.time(),
-            version=__version__,
-            keeper_pid=os.getpid(),
-            cols=spec.cols,
-            rows=spec.rows,
-            conversation=prepared.conversation,
-            options=spec.options(),
-            variables=list(spec.variables),
-            log_file=spec.log_file,
-            account=self._mailbox.account.name if self._mailbox is not None else "",
-            ephemeral=spec.ephemeral,
-            worktree=dict(spec.worktree) if spec.worktree else None,
-            resumed=spec.resume,
-            first_started_at=prepared.first_started_at,
-        )
+        self._file = prepared.file
 
     # ── start ──
 
@@ -148,7 +129,7 @@ class Keeper:
         self._session_kept = session
         session.on_kill = self._note_kill
         if self._spec.restart != "never":
-            asyncio.get_running_loop().call_later(SETTLED_AFTER, self._note_settled)
+            asyncio.get_running_loop().call_later(SETTLED_AFTER, partial(self._file.note, settled=True))
         self._observe(session)
         self._note_program(session)
         if self._link is not None:
@@ -163,23 +144,27 @@ class Keeper:
         """Connect a program to what reads it: at the start, and after each sleep."""
         has_screen = session.screen is not None
         observer = self._agent.observer(session.child.pid, self._begun.launch.env, has_screen=has_screen)
+        spec = self._spec
         if observer is None:
             self._why_never = "it runs a plain command"
             return
-        observation = self._observation = Observation(session, observer, self._conversation_changed)
+        observation = self._observation = Observation(
+            session, observer, lambda conversation: self._file.note(conversation=conversation)
+        )
         self._link = self._make_link(session, observation)
         self._listen_for_asks(session)
         if self._mailbox is not None:
             self._make_sleeper(session, observation)
             settings = list(self._begun.launch.files)
             if self._delivery is None:
+                trust = self._agent.trust_record(spec.env, spec.cwd)
                 self._delivery = Delivery(
                     session,
                     self._mailbox,
                     observation,
-                    dict(self._record.conversation),
+                    dict(self._file.record.conversation),
                     self._last_word(),
-                    self._lent_trust(),
+                    LentTrust(trust, spec.name, lends=spec.forget_trust),
                     hooks_expected=self._hooks_expected,
                     settings=settings,
                     caller=self._link,
@@ -212,18 +197,17 @@ class Keeper:
 
     def _note_program(self, session: Session) -> None:
         """Make the running program known on disk."""
+        companion = self._begun.companion
         self._claim.write_pids(os.getpid(), session.child.pid)
-        self._record = replaced(
-            self._record,
+        self._file.note(
             child_pid=session.child.pid,
             child_started=start_ticks(session.child.pid) or "",
-            companion_pid=self._begun.companion.pid if self._begun.companion is not None else 0,
-            companion_started=self._begun.companion.started if self._begun.companion is not None else "",
+            companion_pid=companion.pid if companion is not None else 0,
+            companion_started=companion.started if companion is not None else "",
             terminal=self._begun.pty.terminal,
             terminal_made=self._begun.pty.terminal_made,
             asleep=False,
         )
-        self._save_record()
 
     def _make_link(self, session: Session, observation: Observation) -> CallLink | None:
         """Return the call channel; None for an agent that is not called.
@@ -243,35 +227,28 @@ class Keeper:
             begun.companion,
             self._on_call,
             self._link_changed,
-            lambda: observation.conversation or self._record.conversation,
+            lambda: observation.conversation or self._file.record.conversation,
             lambda: session.is_ending,
         )
 
     def _link_changed(self) -> None:
         """Note a server that was started again, and look again at everything."""
         companion = self._begun.companion
-        if companion is not None and companion.pid != self._record.companion_pid:
-            self._record = replaced(
-                self._record, companion_pid=companion.pid, companion_started=companion.started
-            )
-            self._save_record()
+        if companion is not None and companion.pid != self._file.record.companion_pid:
+            self._file.note(companion_pid=companion.pid, companion_started=companion.started)
         if self._observation is not None:
             self._observation.look_again()
 
     def _listen_for_asks(self, session: Session) -> None:
         if not self._spec.asks or self._observation is None:
             return
+        refusals = partial(refusals_of, self._agent)
         if self._link is not None:
-            self._asks = Asks(self._call_decision, session.tell_whole, time.time, self._refusals)
+            decide = partial(decide_call, self._link, refusals)
+            self._asks = Asks(decide, session.tell_whole, time.time, refusals)
         elif self._channel is not None:
-            self._asks = Asks(self._hook_decision, session.tell_whole, time.time, self._refusals)
+            self._asks = Asks(self._hook_decision, session.tell_whole, time.time, refusals)
             self._observation.report_listeners.append(self._asks.take)
-
-    def _refusals(self, request: PermissionRequest) -> Refusals:
-        from remuda.agents.sources import find_refusals
-
-        sources = self._agent.sources
-        return find_refusals(sources.permissions if sources is not None else None, request)
 
     def _hook_decision(self, request: PermissionRequest, decision: PermissionDecision) -> dict[str, Any]:
         assert self._channel is not None
@@ -280,36 +257,17 @@ class Keeper:
             self._permissions += self._resumption.decided(request, answer)
         return answer
 
-    def _call_decision(self, request: PermissionRequest, decision: PermissionDecision) -> CallDecision:
-        """Return a decision for a call. Raises `InvalidOptions` for one that the agent cannot take."""
-        assert self._link is not None
-        # How much an agent allows with "always" is for people to weigh: a program that says it means it.
-        check_refusals(self._refusals, request, replaced(decision, always=False))
-        self._link.check_decision(request, decision)
-        return CallDecision(request, decision)
-
     def _last_word(self) -> Callable[[], bool]:
         """Return the check whether a stop is final.
 
         The check reads files. With `once` it does so only after the first answer.
         """
         spec = self._spec
+        make = partial(self._agent.last_word, spec.argv, spec.env, Path(spec.cwd))
         if not spec.once:
-            return self._agent.last_word(spec.argv, spec.env, Path(spec.cwd))
-        made: list[Callable[[], bool]] = []
-
-        def ask() -> bool:
-            if not made:
-                made.append(self._agent.last_word(spec.argv, spec.env, Path(spec.cwd)))
-            return made[0]()
-
-        return ask
-
-    def _lent_trust(self) -> LentTrust:
-        """Return the record of lent trust. It also withdraws trust that killed keepers left."""
-        spec = self._spec
-        record = self._agent.trust_record(spec.env, spec.cwd)
-        return LentTrust(record, spec.name, lends=spec.forget_trust)
+            return make()
+        made = cache(make)
+        return lambda: made()()
 
     def _more_operations(self) -> dict[str, Operation]:
         sleep = make_sleep_operations(self._sleeper, self._why_never)
@@ -372,8 +330,7 @@ class Keeper:
             case DenyPermission(message):
                 self._link.deny(report, message)
             case Halt(reason):
-                if self._delivery is not None:
-                    self._delivery.halt(reason)
+                self._halt(reason)
                 self._link.interrupt(None)
         self._tell_report(report, None, time.time(), asked=asked is not None)
 
@@ -387,10 +344,13 @@ class Keeper:
                 request = PermissionRequest("", {})
                 return channel.decide(request, PermissionDecision(allow=False, message=message))
             case Halt(reason):
-                if self._delivery is not None:
-                    self._delivery.halt(reason)
+                self._halt(reason)
                 return channel.halt(reason)
         return None
+
+    def _halt(self, reason: str) -> None:
+        if self._delivery is not None:
+            self._delivery.halt(reason)
 
     def _tell_report(
         self, report: Report, payload: dict[str, Any] | None, at: float, *, asked: bool = False
@@ -426,7 +386,7 @@ class Keeper:
         """Return what `status` shows in addition to the session's own facts."""
         delivery = self._delivery.document() if self._delivery is not None else None
         return {
-            "conversation": self._record.conversation,
+            "conversation": self._file.record.conversation,
             "delivery": delivery,
             "last_message": self._delivery.last_message if self._delivery is not None else "",
             "hooks": self._delivery is not None and self._delivery.health.hooked,
@@ -442,25 +402,10 @@ class Keeper:
     def _degraded_now(self) -> list[str]:
         return [*self._degraded, *(self._delivery.health.reasons() if self._delivery is not None else ())]
 
-    def _conversation_changed(self, conversation: dict[str, Any]) -> None:
-        self._record = replaced(self._record, conversation=conversation)
-        self._save_record()
-
     def _note_kill(self) -> None:
         """Save that a user wants the end, first of all: if everything is killed now, nothing restarts it."""
-        if self._spec.restart != "never" and not self._record.killed:
-            self._record = replaced(self._record, killed=True)
-            self._save_record()
-
-    def _note_settled(self) -> None:
-        self._record = replaced(self._record, settled=True)
-        self._save_record()
-
-    def _save_record(self) -> None:
-        try:
-            self._record.save(self._paths.record)
-        except OSError as error:
-            log.error("cannot save the session's record: %s", error)
+        if self._spec.restart != "never" and not self._file.record.killed:
+            self._file.note(killed=True)
 
     def _put_files_back(self, server: SessionServer) -> None:
         """Restore the session's files: they were removed, and a client looks for them."""
@@ -472,22 +417,13 @@ class Keeper:
         if listener is not None:
             log.warning("the session's files had been removed, and are back")
             server.listen_on(listener)
-            self._save_record()
+            self._file.save()
 
     def is_delivering(self) -> bool:
         return self._delivery is not None and self._delivery.document()["in_flight"] is not None
 
     def tell_news(self, session: Session, fd: int) -> None:
-        observation = self._observation
-
-        def last_shown() -> str | None:
-            return observation.progress.last_shown if observation is not None else None
-
-        self._news = news = OwnerNotifier(fd, last_shown)
-        session.add_listener(news)
-        if observation is not None:
-            observation.report_listeners.append(lambda _report: news())
-        news()
+        self._news = OwnerNotifier(fd, session, self._observation)
 
     # ── sleep ──
 
@@ -530,7 +466,7 @@ class Keeper:
 
     def _why_unresumable(self, resumption: Resumption) -> str:
         try:
-            resumption.check(self._record.conversation)
+            resumption.check(self._file.record.conversation)
         except NotSafe as error:
             return error.message
         return ""
@@ -540,8 +476,7 @@ class Keeper:
         lines = session.screen.lines() if session.screen is not None else []
         self._permission_mode = resumption.permission_mode(lines) or ""
         self._model = resumption.model or self._model  # also what was chosen before an earlier sleep
-        self._record = replaced(self._record, asleep=True)
-        self._save_record()
+        self._file.note(asleep=True)
 
     async def forget_program(self) -> None:
         if self._observation is not None:
@@ -554,8 +489,7 @@ class Keeper:
         import shutil  # slow to load
 
         shutil.rmtree(self._paths.scratch, ignore_errors=True)
-        self._record = replaced(self._record, asleep=True, child_pid=0, child_started="", terminal="")
-        self._save_record()
+        self._file.note(asleep=True, child_pid=0, child_started="", terminal="")
         try:
             self._claim.write_pids(os.getpid(), 0)
         except OSError as error:
@@ -564,14 +498,14 @@ class Keeper:
 
     def begin_program(self, prompt: str | None) -> None:
         session, resumption = self._sleeping_parts()
-        resumption.check(self._record.conversation)
+        resumption.check(self._file.record.conversation)
         cols, rows = session.size
         spec = replaced(self._spec, cols=cols, rows=rows)
         is_program = self._processes.is_program(session.child.pid)
         self._is_program = self._is_program if is_program is None else is_program
         # Without a prompt, its report says that it is ready.
         is_known = self._is_program and prompt is not None
-        conversation, mode = self._record.conversation, self._permission_mode
+        conversation, mode = self._file.record.conversation, self._permission_mode
         begun = begin(
             spec,
             self._paths,
@@ -616,9 +550,9 @@ class Keeper:
         log.info("%s, exit code %d", session.end_reason, code)
         if session.history_file is not None:
             session.history_file.close()
-        ended = self._record.ended(time.time(), code, session.end_reason, came_up=session.came_up)
-        self._record = ended
-        self._save_record()
+        self._file.note(
+            ended_at=time.time(), exit_code=code, end_reason=session.end_reason, came_up=session.came_up
+        )
         if self._asks is not None:
             self._asks.close()
         if self._delivery is not None:
@@ -669,18 +603,16 @@ async def keep(
     session, server = await keeper.open()
     owner = None if lifeline is None else OwnerWatch(lifeline, session.kill, keeper.is_delivering)
     gc.freeze()  # these objects stay: no collection has to visit them
-    if not report.is_wanted():  # it stays open: the starter waits for our end
-        session.kill(0.0, STARTER_GAVE_UP)
-        code = await session.ended()
-        await keeper.close(session, server, code, owner)
-        return code
     started = {"ok": True, "pid": os.getpid(), "child_pid": session.child.pid}
-    if spec.once:
+    is_wanted = report.is_wanted()
+    if not is_wanted:  # the report stays open: the starter waits for our end
+        session.kill(0.0, STARTER_GAVE_UP)
+    elif spec.once:
         keeper.tell_news(session, report.send_first(started))
     else:
         report.send(started)
     code = await session.ended()
-    if spec.expect_attach:
+    if is_wanted and spec.expect_attach:
         # It may have ended before its starter could attach: the starter should see its output.
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(server.subscribed_once.wait(), _STARTER_PATIENCE)

@@ -9,10 +9,14 @@ import logging
 import os
 import select
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remuda.agents.base import TrustRecord
 from remuda.errors import RemudaError
+
+if TYPE_CHECKING:
+    from .observe import Observation
+    from .session import Session
 
 # Two seconds after the end of its owner nothing is left of a session. Claude Code gives its last hooks 1.5 s.
 CUT_SHORT_GRACE = 1.7
@@ -75,18 +79,19 @@ _LINE_BYTES = min(4096, select.PIPE_BUF)
 
 
 class OwnerNotifier:
-    """Call it on each change, with the event that watching clients get.
+    """Called on each change, with the event that watching clients get."""
 
-    `last_shown` returns the exact last text of the agent, once it is complete.
-    """
-
-    def __init__(self, fd: int, last_shown: Callable[[], str | None]) -> None:
+    def __init__(self, fd: int, session: Session, observation: Observation | None) -> None:
         self._fd = fd
-        self._last_shown = last_shown
+        self._observation = observation
         self._stopped: Mapping[str, Any] | None = None
         self._due = False
         self._loop = asyncio.get_running_loop()
         os.set_blocking(fd, False)
+        session.add_listener(self)
+        if observation is not None:
+            observation.report_listeners.append(lambda _report: self())
+        self()
 
     def __call__(self, event: Mapping[str, Any] | None = None) -> None:
         if event is not None and event.get("event") == "stopped":
@@ -109,7 +114,9 @@ class OwnerNotifier:
 
     def _answer(self) -> bytes:
         """Send the answer once, when it is proven. A hook reports it without surrounding blanks."""
-        stopped, shown = self._stopped, self._last_shown()
+        stopped, observation = self._stopped, self._observation
+        # Once it is complete, this is the exact text.
+        shown = observation.progress.last_shown if observation is not None else None
         if stopped is None or not stopped.get("final") or stopped.get("background"):
             return b""
         text = str(stopped.get("text") or "").strip()

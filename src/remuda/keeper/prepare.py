@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import shlex
 import time
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from remuda._version import __version__
 from remuda.agents import find_agent
 from remuda.agents.base import Agent
 from remuda.agents.prompting import PromptProtocol
@@ -30,7 +32,7 @@ from remuda.turns.holds import Holds, holds_file
 from remuda.turns.turn import Turn
 
 from .begin import StartedProgram, begin
-from .record import SessionRecord
+from .record import RecordFile, SessionRecord
 from .spec import SessionSpec
 
 if TYPE_CHECKING:
@@ -110,10 +112,7 @@ class Prepared:
     """A running program, ready to be kept."""
 
     begun: StartedProgram
-    conversation: dict[str, Any]
-    """What is known of it from its previous run."""
-    first_started_at: float | None
-    """When the first of its runs began; None for this one."""
+    file: RecordFile
     degraded: list[str]
     mailbox: Mailbox | None
     recorder: Recorder | None
@@ -125,9 +124,8 @@ def prepare(spec: SessionSpec, paths: SessionPaths, begun: StartedProgram | None
     if not adopt_orphans():
         degraded.append("orphans of the program cannot be adopted on this system")
     mailbox = _open_mailbox(spec, begun.agent if begun else find_agent(spec.agent), paths, degraded)
-    record = SessionRecord.load(paths.record) if spec.resume else None
-    conversation = dict(record.conversation) if record else {}
-    first = (record.first_started_at or record.started_at) if record else None
+    before = SessionRecord.load(paths.record) if spec.resume else None
+    conversation = dict(before.conversation) if before else {}
     recorder = _open_recorder(spec)
     if begun is None:
         may_ask = mailbox is not None and find_agent(spec.agent).takes_argument(spec.argv)
@@ -141,7 +139,33 @@ def prepare(spec: SessionSpec, paths: SessionPaths, begun: StartedProgram | None
     elif begun.prompt is not None and mailbox is not None:
         mailbox.take_given()
     log.info("started pid %d: %s", begun.pty.pid, shlex.join(begun.launch.argv))
-    return Prepared(begun, conversation, first, [*degraded, *begun.launch.degraded], mailbox, recorder)
+    record = _make_record(spec, before, mailbox)
+    degraded += begun.launch.degraded
+    return Prepared(begun, RecordFile(paths.record, record), degraded, mailbox, recorder)
+
+
+def _make_record(spec: SessionSpec, before: SessionRecord | None, mailbox: Mailbox | None) -> SessionRecord:
+    """`before` is that of the previous run of the session, if this one resumes it."""
+    return SessionRecord(
+        name=spec.name,
+        agent=spec.agent,
+        argv=spec.argv,
+        cwd=spec.cwd,
+        started_at=time.time(),
+        version=__version__,
+        keeper_pid=os.getpid(),
+        cols=spec.cols,
+        rows=spec.rows,
+        conversation=dict(before.conversation) if before else {},
+        options=spec.options(),
+        variables=list(spec.variables),
+        log_file=spec.log_file,
+        account=mailbox.account.name if mailbox is not None else "",
+        ephemeral=spec.ephemeral,
+        worktree=dict(spec.worktree) if spec.worktree else None,
+        resumed=spec.resume,
+        first_started_at=(before.first_started_at or before.started_at) if before else None,
+    )
 
 
 def _open_mailbox(

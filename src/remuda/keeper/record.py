@@ -81,8 +81,26 @@ class SessionRecord:
         except (OSError, ValueError, TypeError):
             return None
 
-    def ended(self, at: float, code: int, reason: str, *, came_up: bool) -> SessionRecord:
-        return replaced(self, ended_at=at, exit_code=code, end_reason=reason, came_up=came_up)
+
+class RecordFile:
+    """The record of a session that runs, saved at each change. One that cannot be saved ends no session."""
+
+    def __init__(self, path: Path, record: SessionRecord) -> None:
+        self._path = path
+        self.record = record
+
+    def note(self, **changes: Any) -> None:
+        self.record = replaced(self.record, **changes)
+        self.save()
+
+    def save(self) -> None:
+        try:
+            self.record.save(self._path)
+        except OSError as error:
+            import logging  # slow to load: commands that only read records do without it
+
+            log = logging.getLogger("remuda.keeper")
+            log.error("cannot save the session's record: %s", error)
 
 
 def _fits(value: object, annotation: str) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from remuda.config import Config
-from remuda.frozen import fields_of
+from remuda.frozen import fields_of, replaced
 from remuda.keeper.record import SessionRecord
 from remuda.keeper.resume import Restarter
 
@@ -28,7 +28,7 @@ def test_record_with_a_value_of_another_type_is_none(field: str, value: object, 
 
 
 def test_record_that_was_saved_is_loaded(tmp_path: Path) -> None:
-    for record in (RECORD, RECORD.ended(2.0, 0, "exited", came_up=True)):
+    for record in (RECORD, replaced(RECORD, ended_at=2.0, exit_code=0, end_reason="exited")):
         record.save(tmp_path / "a.json")
         assert SessionRecord.load(tmp_path / "a.json") == record
 
