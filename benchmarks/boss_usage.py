@@ -26,7 +26,7 @@ _SECONDS = 6.0
 _PAUSE = 0.1
 _TURNS = 50
 """What each session has behind it."""
-_USAGE = "remuda.boss.evidence.usage:Usage"
+_USAGE = "remuda.boss.evidence.usage:UsageReader"
 _SPENDING = "remuda.boss.evidence.spending:Spending"
 _LIMITS = """
 [[limit]]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.agents import find_self_test
-from remuda.self_test.promises import PROMISES, REFUSED, Verdict
+from remuda.self_test.promises import PROMISES, REFUSED, PromiseVerdict
 from remuda.testing.real_cli import OLDER, OTHER_VERSIONS, PINNED, binary_of, binary_path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,10 +28,10 @@ AGENTS_PAGE = ROOT / "docs" / "reference" / "agents.md"
 BEGIN, END = "<!-- made by scripts/canary.py -->\n", "<!-- end of the self-test -->\n"
 _TIMEOUT = 900
 _CELLS = {
-    Verdict.HOLDS: "yes",
-    Verdict.FAILS: "no",
-    Verdict.SLOW: "too slow here",
-    Verdict.UNKNOWN: "not known",
+    PromiseVerdict.HOLDS: "yes",
+    PromiseVerdict.FAILS: "no",
+    PromiseVerdict.SLOW: "too slow here",
+    PromiseVerdict.UNKNOWN: "not known",
 }
 
 Result = dict[str, Any]
@@ -102,8 +102,8 @@ def table(columns: dict[str, Result]) -> str:
 def _cell(result: Result, key: str, notes: list[str]) -> str:
     for one in result["outcomes"]:
         if one["promise"] == key:
-            verdict = Verdict(one["verdict"])
-            if verdict is Verdict.HOLDS:
+            verdict = PromiseVerdict(one["verdict"])
+            if verdict is PromiseVerdict.HOLDS:
                 return "refused" if one["detail"].startswith(REFUSED) else _CELLS[verdict]
             if one["detail"] not in notes:
                 notes.append(one["detail"])

@@ -16,7 +16,7 @@ from remuda.errors import InputError
 from remuda.fleet import events, subjects
 from remuda.fleet.events import EventFollower
 from remuda.fleet.hub import Hub
-from remuda.fleet.journal import SentMessages
+from remuda.fleet.member_files import SentMessages
 from remuda.fleet.membership import Membership, read_key
 from remuda.fleet.remote import RemoteHosts
 from remuda.fleet.subjects import EVENTS

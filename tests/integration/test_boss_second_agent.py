@@ -30,7 +30,7 @@ from remuda.boss.answers.decision import read_decision
 from remuda.boss.answers.idle_proof import check_registry
 from remuda.boss.answers.permission_policy import read_policy
 from remuda.boss.answers.policy_request import make_request
-from remuda.boss.attention.model import Approval, Reason, Session, State
+from remuda.boss.attention.model import Activity, Approval, BossSession, Reason
 from remuda.boss.evidence.reconcile import Reconcile
 from remuda.boss.evidence.watches import PollSettings
 from remuda.boss.navigator import way_to
@@ -165,7 +165,7 @@ def test_registry_and_transcript_of_a_second_agent_lead_to_the_queue(pony: Path,
     async def work() -> None:
         async with reconciled(tmp_path, pony) as service:
             says(pony, "running")
-            while not any(one.state is State.WORKING for one in service.sessions()):
+            while not any(one.state is Activity.WORKING for one in service.sessions()):
                 await asyncio.sleep(0.02)
             with (pony / "trails" / "r1.trail").open("w") as file:
                 for who, words in (("rider", "go"), ("pony", "we are there")):
@@ -192,7 +192,7 @@ def test_background_job_of_a_second_agent_leads_to_the_queue(pony: Path, tmp_pat
 
 
 def test_registry_of_a_second_agent_proves_that_it_is_idle(pony: Path) -> None:
-    session = Session("r1", agent="pony", pid=os.getpid())
+    session = BossSession("r1", agent="pony", pid=os.getpid())
     sources = agents.find_sources("pony")
     assert sources is not None
     says(pony, "neighing")

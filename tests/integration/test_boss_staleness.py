@@ -23,7 +23,7 @@ import pytest
 
 import remuda
 from remuda.agents.claude.setup.boss_hooks import make_hooks
-from remuda.boss.attention.model import Item, Session, State
+from remuda.boss.attention.model import Activity, BossSession, Item
 from remuda.boss.evidence import detector
 from remuda.boss.evidence.kept import KeptSessions
 from remuda.boss.evidence.reconcile import CYCLE, SETTLE, Reconcile
@@ -55,7 +55,7 @@ async def listening(folder: Path, source: Callable[[BossService], EventSource]) 
             await one.close()
 
 
-async def until_session(service: BossService, is_so: Callable[[Session], bool]) -> Session:
+async def until_session(service: BossService, is_so: Callable[[BossSession], bool]) -> BossSession:
     """As soon as a session is so. Woken by changes alone."""
     watcher = service.feed.watch()
     try:
@@ -66,7 +66,7 @@ async def until_session(service: BossService, is_so: Callable[[Session], bool]) 
         watcher.close()
 
 
-async def until_state(service: BossService, state: State) -> Item | None:
+async def until_state(service: BossService, state: Activity) -> Item | None:
     session = await until_session(service, lambda one: one.state is state)
     return service.item_of(session.id)
 
@@ -90,7 +90,10 @@ def test_what_a_hook_reports_is_known(tmp_path: Path, polling: PollSettings) -> 
 
     async def work() -> None:
         async with listening(tmp_path, lambda service: Spool(service, folder / "spool", polling)) as service:
-            for event_name, state in (("UserPromptSubmit", State.WORKING), ("Stop", State.STOPPED)):
+            for event_name, state in (
+                ("UserPromptSubmit", Activity.WORKING),
+                ("Stop", Activity.STOPPED),
+            ):
                 await asyncio.to_thread(run, event_name)
                 await until_state(service, state)
 
@@ -158,11 +161,15 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
 def test_change_of_a_registry_file_is_known(agent: Agent, tmp_path: Path, polling: PollSettings) -> None:
     async def work() -> None:
         async with listening(tmp_path, agent.source(polling)) as service:
-            for status, state in (("busy", State.WORKING), ("idle", State.STOPPED), ("busy", State.WORKING)):
+            for status, state in (
+                ("busy", Activity.WORKING),
+                ("idle", Activity.STOPPED),
+                ("busy", Activity.WORKING),
+            ):
                 agent.says(status)
                 await until_state(service, state)
             agent.file.unlink()
-            await until_state(service, State.ENDED)
+            await until_state(service, Activity.ENDED)
 
     asyncio.run(work())
 
@@ -177,13 +184,13 @@ def test_record_of_a_transcript_is_known(agent: Agent, tmp_path: Path, polling: 
             )
             for number in range(3):
                 agent.writes("assistant", f"done {number}")
-                item = await until_state(service, State.STOPPED)
+                item = await until_state(service, Activity.STOPPED)
                 assert item is not None
                 assert item.message == f"done {number}"
                 agent.writes("user", f"more {number}")
-                await until_state(service, State.WORKING)
+                await until_state(service, Activity.WORKING)
             agent.writes("user", "[Request interrupted by user]")
-            item = await until_state(service, State.STOPPED)
+            item = await until_state(service, Activity.STOPPED)
             assert item is not None
             assert item.detail == {"interrupted": True}
 
@@ -195,10 +202,10 @@ def test_death_of_a_process_is_known(agent: Agent, tmp_path: Path, polling: Poll
     async def work() -> None:
         agent.says("busy")
         async with listening(tmp_path, agent.source(polling)) as service:
-            await until_state(service, State.WORKING)
+            await until_state(service, Activity.WORKING)
             agent.process.send_signal(signal.SIGKILL)
             agent.process.wait()
-            await until_state(service, State.DEAD)
+            await until_state(service, Activity.DEAD)
 
     asyncio.run(work())
 
@@ -209,7 +216,7 @@ def test_registry_folder_that_appears_later_is_found_by_a_look(agent: Agent, tmp
         async with listening(tmp_path, agent.source(PollSettings(interval=0.05))) as service:
             (tmp_path / "later").rename(agent.registry)
             agent.says("busy")
-            await until_state(service, State.WORKING)
+            await until_state(service, Activity.WORKING)
 
     asyncio.run(work())
 
@@ -244,12 +251,12 @@ def test_kept_session_that_begins_stops_and_ends_is_known(
             watcher = await asyncio.to_thread(begin)
             session = await until_session(service, lambda one: one.name == "k")
             watcher.paste("hello")
-            item = await until_state(service, State.STOPPED)
+            item = await until_state(service, Activity.STOPPED)
             assert item is not None
             assert item.message == "REPLY#1 to: hello"
             assert session.pid is not None
             os.kill(session.pid, signal.SIGKILL)
-            await until_state(service, State.DEAD)
+            await until_state(service, Activity.DEAD)
 
     asyncio.run(work())
 

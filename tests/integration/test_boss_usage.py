@@ -22,7 +22,7 @@ SESSION = "11111111-2222-4333-8444-555555555555"
 @pytest.fixture
 def boss(remuda: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningBoss]:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    with RunningBoss(remuda.home, ("remuda.boss.evidence.usage:Usage",)) as one:
+    with RunningBoss(remuda.home, ("remuda.boss.evidence.usage:UsageReader",)) as one:
         yield one
 
 

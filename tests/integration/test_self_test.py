@@ -153,7 +153,7 @@ def keep_result(remuda: Commands, env: dict[str, str], broken: str) -> Path:
         "import sys; from remuda.self_test.results import *\nfrom remuda.tried_program import *\n"
         "from remuda.self_test.promises import *\n"
         "binary = find_binary('claude')\n"
-        "broken = Outcome(find_promise(sys.argv[1]), Verdict.FAILS, 'seen')\n"
+        "broken = PromiseResult(find_promise(sys.argv[1]), PromiseVerdict.FAILS, 'seen')\n"
         "about = ('claude', 'Claude Code', '9.9', digest_of(binary), str(binary), stamp_of(binary))\n"
         "result = Result(*about, 0.0, '', '', (broken,))\n"
         "save(result)\n"

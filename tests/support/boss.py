@@ -27,7 +27,7 @@ from support.keeper import Process, until
 
 T = TypeVar("T")
 KEPT = "remuda.boss.evidence.kept:KeptSessions"
-USAGE = "remuda.boss.evidence.usage:Usage"
+USAGE = "remuda.boss.evidence.usage:UsageReader"
 
 
 def event(kind: str, at: float, source: Source = Source.HOOK, session: str = "s", **facts: Any) -> Event:

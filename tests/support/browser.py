@@ -35,7 +35,7 @@ _FLAGS = (
 )
 # Sources that look at the whole machine are left out: other tests run on it too.
 OWN_SOURCES = tuple(
-    one for one in SOURCES if one.rpartition(":")[2] in ("KeptSessions", "Usage", "Messages", "Plans")
+    one for one in SOURCES if one.rpartition(":")[2] in ("KeptSessions", "UsageReader", "Messages", "Plans")
 )
 _COUNT = """
 window.harm = [];

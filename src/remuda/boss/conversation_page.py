@@ -19,7 +19,7 @@ from remuda.durable import open_regular
 from remuda.jsonl_tail import MAX_LINE_BYTES
 from remuda.untrusted import bounded, parse_json
 
-from .attention.model import Session
+from .attention.model import BossSession
 
 TEXT_CHARACTERS = 20_000
 """Of one text of an entry."""
@@ -40,13 +40,13 @@ class Page:
     after: str | None
 
 
-def reader_of(session: Session) -> ConversationReader | None:
+def reader_of(session: BossSession) -> ConversationReader | None:
     """Return what reads the conversation of this agent; None if it records none."""
     sources = find_sources(session.agent)
     return sources.conversations if sources is not None else None
 
 
-def transcript_of(session: Session) -> str | None:
+def transcript_of(session: BossSession) -> str | None:
     """Return where the conversation is recorded; None if that is not known. Blocks."""
     if session.transcript_path:
         return session.transcript_path

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from remuda.paths import home
 
-from .attention.model import Approval, Session
+from .attention.model import Approval, BossSession
 from .folder import BossFolder
 from .logins import Logins
 from .notices.links import Links
@@ -38,7 +38,7 @@ SOURCES: tuple[str, ...] = (
     "remuda.boss.evidence.reconcile:Reconcile",
     "remuda.boss.evidence.detector:Detector",
     "remuda.boss.evidence.silence:Silence",
-    "remuda.boss.evidence.usage:Usage",
+    "remuda.boss.evidence.usage:UsageReader",
     "remuda.boss.evidence.spending:Spending",
     "remuda.boss.evidence.messages:Messages",
     "remuda.boss.evidence.plans:Plans",
@@ -60,7 +60,7 @@ def _load(name: str) -> Any:
 
 
 class Replier(Protocol):
-    async def reply(self, session: Session, text: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    async def reply(self, session: BossSession, text: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """Hand a prompt to the session; returns its receipt. Raises `NotSafe` if nothing was typed."""
 
 

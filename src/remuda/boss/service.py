@@ -24,7 +24,7 @@ from remuda.tasks import TaskSet
 from remuda.untrusted import one_line
 
 from .attention.display import beginnings, label
-from .attention.model import Approval, ApprovalState, Event, EventKind, Item, Session, Source
+from .attention.model import Approval, ApprovalState, BossSession, Event, EventKind, Item, Source
 from .attention.projection import Ask
 from .attention.redate import AHEAD, UNSEEN
 from .attention.rules import make_ask_id
@@ -219,7 +219,7 @@ class BossService:
             self._publish(change)
 
     def _publish(self, change: Changes) -> None:
-        by_kind: tuple[tuple[str, Mapping[str, Session | Item | Approval]], ...] = (
+        by_kind: tuple[tuple[str, Mapping[str, BossSession | Item | Approval]], ...] = (
             ("session", change.sessions),
             ("item", change.items),
             ("approval", change.approvals),
@@ -255,12 +255,12 @@ class BossService:
 
     # ── sessions ──
 
-    def sessions(self) -> list[Session]:
+    def sessions(self) -> list[BossSession]:
         """Return all running sessions and those that ended recently, the last active first."""
         sessions = (entry.session for entry in self._index.entries.values())
         return sorted(sessions, key=lambda session: (-session.last_seen, session.id))
 
-    def session(self, word: str) -> Session:
+    def session(self, word: str) -> BossSession:
         """Find a session by id, name, pane, queue item, unique beginning of its id, or its folder if it is
         alone there.
         """
@@ -285,7 +285,7 @@ class BossService:
         near, hint = did_you_mean(word, names), "'remuda ls' lists all"
         raise NotInQueue(f"session '{word}' not found", hint=f"{near} {hint}" if near else hint)
 
-    def agent_state(self, session: Session) -> AgentState | None:
+    def agent_state(self, session: BossSession) -> AgentState | None:
         """Return its state in the words of `remuda ls`; `session.state` keeps the older words of the boss."""
         entry = self._index.entries.get(session.id)
         if session.ended is not None:
@@ -294,7 +294,7 @@ class BossService:
             return state
         return entry.event_log.projection.agent_state if entry is not None else None
 
-    def state_source(self, session: Session) -> str | None:
+    def state_source(self, session: BossSession) -> str | None:
         """Return the source of `agent_state`: that of its keeper, else that of its last change."""
         if (source := self.details(session.id).source) is not None:
             return source
@@ -321,7 +321,7 @@ class BossService:
         entry = self._index.entries.get(session_id)
         return entry is not None and bool(entry.event_log.projection.calls)
 
-    def _is_about(self, session: Session) -> bool:
+    def _is_about(self, session: BossSession) -> bool:
         return session.ended is None or self.item_of(session.id) is not None
 
     # ── details ──
@@ -357,7 +357,7 @@ class BossService:
                     sums[kind] = sums.get(kind, 0.0) + count
         return sums
 
-    def _note_session(self, session: Session) -> None:
+    def _note_session(self, session: BossSession) -> None:
         """Remember its state for the history, and the last thing that it said."""
         now = self.clock()
         if session.replaced_by is not None:
@@ -553,7 +553,7 @@ class BossService:
                 log.warning("cannot remove old records: %s", error)
 
 
-def only_at_terminal(session: Session) -> NotSafe:
+def only_at_terminal(session: BossSession) -> NotSafe:
     """Make the error for a dialog that no decision from elsewhere can reach."""
     hint = (
         f"go there with 'remuda attach {session.name}'"
@@ -566,7 +566,7 @@ def only_at_terminal(session: Session) -> NotSafe:
     return NotSafe("this request can only be decided in the agent's terminal", hint=hint)
 
 
-def _which(sessions: list[Session]) -> str:
+def _which(sessions: list[BossSession]) -> str:
     begin = beginnings([session.id for session in sessions])
     candidates = (f"{begin[one.id]} ({one.pane or one.state})" for one in sessions)
     return f"use one of these ids: {', '.join(candidates)}"

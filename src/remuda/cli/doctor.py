@@ -24,8 +24,8 @@ from remuda.keeper.survivors import find_survivors
 from remuda.oneshot.check import try_call
 from remuda.oneshot.leftovers import leftovers
 from remuda.paths import private_folder
-from remuda.self_test.promises import Outcome, Verdict
-from remuda.self_test.results import Result, find_standing, save
+from remuda.self_test.promises import PromiseResult, PromiseVerdict
+from remuda.self_test.results import SelfTestResult, find_standing, save
 from remuda.terminal.screen import unavailable_reason
 from remuda.tmux.command import installed_version
 from remuda.untrusted import one_line
@@ -41,10 +41,10 @@ _MARKS = {"ok": ("ok  ", "green"), "note": ("note", "yellow"), "fail": ("FAIL", 
 
 
 _VERDICTS = {
-    Verdict.HOLDS: ("holds         ", "green"),
-    Verdict.FAILS: ("does not hold ", "red"),
-    Verdict.SLOW: ("too slow here ", "yellow"),
-    Verdict.UNKNOWN: ("not known     ", "yellow"),
+    PromiseVerdict.HOLDS: ("holds         ", "green"),
+    PromiseVerdict.FAILS: ("does not hold ", "red"),
+    PromiseVerdict.SLOW: ("too slow here ", "yellow"),
+    PromiseVerdict.UNKNOWN: ("not known     ", "yellow"),
 }
 
 
@@ -103,13 +103,13 @@ def command(
 def _try_agent(agent: str, binary: Path | None, timeout: float | None, *, as_json: bool) -> int:
     from remuda.self_test.bench import run
 
-    def tell(outcome: Outcome | None) -> None:
+    def tell(outcome: PromiseResult | None) -> None:
         if outcome is not None:
             tried.append(outcome)
         last = f", {outcome.promise.what}: {outcome.verdict}" if outcome is not None else ""
         progress.say(f"trying {agent}: {len(tried)} promises{last}")
 
-    tried: list[Outcome] = []
+    tried: list[PromiseResult] = []
     with ProgressLine() as progress:
         result = run(agent, binary, timeout, tell)
     save(result)
@@ -120,18 +120,18 @@ def _try_agent(agent: str, binary: Path | None, timeout: float | None, *, as_jso
     return 1 if result.broken else 0
 
 
-def _print_result(result: Result) -> None:
+def _print_result(result: SelfTestResult) -> None:
     echo(f"{result.program} {result.version} at {short_path(result.binary)}, {result.offline}")
     for one in result.outcomes:
         mark, colour = _VERDICTS[one.verdict]
         echo(f"{style(mark, fg=colour)}{one.promise.what}: {one_line(one.detail)}")
-        if one.verdict is Verdict.FAILS:
+        if one.verdict is PromiseVerdict.FAILS:
             echo(f"              so {one.promise.follows}")
     if result.words:
         echo(f"\nwhat {result.program} printed last:")
         for line in result.words:
             echo(f"  {one_line(line)}")
-    counts = [f"{sum(one.verdict is kind for one in result.outcomes)} {kind}" for kind in Verdict]
+    counts = [f"{sum(one.verdict is kind for one in result.outcomes)} {kind}" for kind in PromiseVerdict]
     echo(f"{', '.join(counts)}; {result.seconds:.0f} s")
 
 

@@ -89,11 +89,11 @@ def _tried(receiver: Receiver) -> dict[str, Any]:
 
 
 def _notice() -> Any:
-    from remuda.boss.attention.model import Item, Reason, Session
+    from remuda.boss.attention.model import BossSession, Item, Reason
     from remuda.boss.notices.notification import Notice, words
 
     item = Item("test", "test", Reason.STOPPED, 0.0, "This is a test notice from Remuda.")
-    return Notice(words(item, Session("test", name="test", cwd=os.getcwd())))
+    return Notice(words(item, BossSession("test", name="test", cwd=os.getcwd())))
 
 
 def _browsers(test: bool) -> list[dict[str, Any]]:

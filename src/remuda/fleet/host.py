@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from remuda.boss.attention.model import Approval, Item, Session
+from remuda.boss.attention.model import Approval, BossSession, Item
 from remuda.boss.client import BossClient
 from remuda.boss.evidence.messages import short_step
 from remuda.boss.folder import BossFolder
@@ -47,7 +47,7 @@ from .exchange import FleetMessage
 from .held_name import HeldName
 from .hub import REDELIVERED_SECONDS, Hub, Part
 from .hub_types import HubRequest, Outdated, Taken
-from .journal import DurableMap
+from .member_files import DurableMap
 from .streams import ACK_WAIT
 from .subjects import INBOX
 from .tunnel_host import TunnelHost
@@ -156,7 +156,7 @@ class FleetHost:
         raise HubUnreachable("the boss is ending")
 
     def _note_change(self, value: Any) -> None:
-        if isinstance(value, Session):
+        if isinstance(value, BossSession):
             self._changed_sessions.add(value.id)
         elif isinstance(value, Item | Approval):
             self._changed_sessions.add(value.session_id)
@@ -203,7 +203,7 @@ class FleetHost:
                 log.warning("session %s cannot be shown: %s", key[:80], one_line(str(error)))
         return documents
 
-    def _document(self, session: Session, item: Item | None) -> bytes:
+    def _document(self, session: BossSession, item: Item | None) -> bytes:
         fields = session_document(self._boss, session)
         fields.pop("last_seen")  # changes with every event
         shown = exchange.shown_session(fields, bare_item_document(self._boss, item) if item else None)

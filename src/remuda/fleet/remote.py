@@ -33,7 +33,7 @@ from . import exchange, subjects
 from .held_name import LEASE
 from .hub import Hub
 from .hub_types import Stored
-from .journal import SentMessages
+from .member_files import SentMessages
 from .streams import KEPT_SECONDS
 from .subjects import HOSTS, RECEIPT, SESSIONS, Role
 from .tunnel import OPEN

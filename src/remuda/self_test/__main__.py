@@ -33,7 +33,7 @@ def main() -> int:
     from remuda.testing.real_cli.bench import bench_environment, write_files
 
     from .bench import end_all
-    from .promises import Outcome
+    from .promises import PromiseResult
     from .trial import Trial
 
     lock = threading.Lock()
@@ -42,7 +42,7 @@ def main() -> int:
         with lock:
             os.write(1, json.dumps(document).encode() + b"\n")
 
-    def report(outcome: Outcome) -> None:
+    def report(outcome: PromiseResult) -> None:
         tell(outcome.document())
 
     root, agent = Path(task["folder"]), str(task["agent"])

@@ -28,8 +28,8 @@ from remuda.readable import is_readable
 from remuda.tried_program import digest_of, stamp_of
 from remuda.untrusted import as_object, one_line, parse_json
 
-from .promises import SESSIONS, Outcome, completed
-from .results import Result, find_binary
+from .promises import SESSIONS, PromiseResult, completed
+from .results import SelfTestResult, find_binary
 
 _CLEANING = 4.0
 """Seconds of the limit that are kept to end everything."""
@@ -40,8 +40,11 @@ _MOST_ERRORS = 4000
 
 
 def run(
-    agent: str, binary: Path | None, time_limit: float | None, progress: Callable[[Outcome | None], None]
-) -> Result:
+    agent: str,
+    binary: Path | None,
+    time_limit: float | None,
+    progress: Callable[[PromiseResult | None], None],
+) -> SelfTestResult:
     """Try the agent and return what was found. `progress` gets each outcome; None before the first.
 
     Raises `InvalidOptions` for an agent that offers no self-test, `CommandNotFound` if it is not installed,
@@ -59,10 +62,10 @@ def run(
     began, digest, stamp = time.monotonic(), digest_of(found), stamp_of(found)
     limit = plan.time_limit if time_limit is None else time_limit
     facts: dict[str, Any] = {}
-    outcomes: list[Outcome] = []
+    outcomes: list[PromiseResult] = []
     progress(None)
     for document in _documents(agent, plan, found, limit):
-        outcome = Outcome.read(document)
+        outcome = PromiseResult.read(document)
         if outcome is None:
             facts.update(document)
         else:
@@ -77,7 +80,7 @@ def run(
     for outcome in all_outcomes:
         if outcome not in outcomes:
             progress(outcome)
-    return Result(
+    return SelfTestResult(
         agent=agent,
         program=plan.program,
         version=str(facts.get("version", "unknown")),

@@ -10,7 +10,7 @@ from remuda.agents.self_test import SelfTest
 from remuda.tried_program import DOES_NOT_HOLD
 
 
-class Verdict(StrEnum):
+class PromiseVerdict(StrEnum):
     HOLDS = "holds"
     FAILS = DOES_NOT_HOLD
     SLOW = "too slow here"
@@ -80,11 +80,11 @@ SESSIONS = ("self-test", "not-trusted", "trusted")
 """The names of the sessions in which they are tried."""
 
 
-class Outcome(NamedTuple):
+class PromiseResult(NamedTuple):
     """What was found of one promise."""
 
     promise: Promise
-    verdict: Verdict
+    verdict: PromiseVerdict
     detail: str
     seconds: float = 0.0
 
@@ -94,17 +94,17 @@ class Outcome(NamedTuple):
             "what": self.promise.what,
             "verdict": str(self.verdict),
             "detail": self.detail,
-            "follows": self.promise.follows if self.verdict is Verdict.FAILS else "",
+            "follows": self.promise.follows if self.verdict is PromiseVerdict.FAILS else "",
             "safety": self.promise.safety,
             "seconds": round(self.seconds, 2),
         }
 
     @classmethod
-    def read(cls, document: Mapping[str, Any]) -> Outcome | None:
+    def read(cls, document: Mapping[str, Any]) -> PromiseResult | None:
         """Read a `document`; None for one of another version of Remuda that is not understood."""
         promise = _BY_KEY.get(str(document.get("promise")))
         try:
-            verdict = Verdict(str(document.get("verdict")))
+            verdict = PromiseVerdict(str(document.get("verdict")))
             seconds = float(document.get("seconds") or 0.0)
         except (TypeError, ValueError):
             return None
@@ -132,13 +132,13 @@ def offered(plan: SelfTest) -> list[str]:
     return [promise.key for promise in PROMISES if has.get(promise.key, True)]
 
 
-def completed(outcomes: Sequence[Outcome], plan: SelfTest) -> list[Outcome]:
+def completed(outcomes: Sequence[PromiseResult], plan: SelfTest) -> list[PromiseResult]:
     """Return the outcomes in their order, with those that did not come in time.
 
     An agent that did not start has only that outcome.
     """
     found = {one.promise.key: one for one in outcomes}
-    if "start" in found and found["start"].verdict is Verdict.HOLDS:
+    if "start" in found and found["start"].verdict is PromiseVerdict.HOLDS:
         for key in offered(plan):
-            found.setdefault(key, Outcome(find_promise(key), Verdict.UNKNOWN, TIME_OVER))
+            found.setdefault(key, PromiseResult(find_promise(key), PromiseVerdict.UNKNOWN, TIME_OVER))
     return sorted(found.values(), key=lambda one: ORDER[one.promise.key])

@@ -15,10 +15,10 @@ from remuda.paths import private_folder
 from remuda.tried_program import find_document, tried_folder
 from remuda.untrusted import as_object
 
-from .promises import Outcome, Verdict
+from .promises import PromiseResult, PromiseVerdict
 
 
-class Result(NamedTuple):
+class SelfTestResult(NamedTuple):
     """What a self-test found."""
 
     agent: str
@@ -32,17 +32,17 @@ class Result(NamedTuple):
     at: float
     offline: str
     remuda: str
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[PromiseResult, ...]
     words: tuple[str, ...] = ()
     """What the agent printed last, if it did not start."""
     seconds: float = 0.0
 
     @property
-    def broken(self) -> list[Outcome]:
-        return [one for one in self.outcomes if one.verdict is Verdict.FAILS]
+    def broken(self) -> list[PromiseResult]:
+        return [one for one in self.outcomes if one.verdict is PromiseVerdict.FAILS]
 
     @property
-    def unsafe(self) -> list[Outcome]:
+    def unsafe(self) -> list[PromiseResult]:
         return [one for one in self.broken if one.promise.safety]
 
     def document(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def result_path(agent: str, digest: str) -> Path:
     return tried_folder() / f"{agent}-{digest[:16]}.json"
 
 
-def save(result: Result) -> None:
+def save(result: SelfTestResult) -> None:
     folder = private_folder(tried_folder())
     replace_file(
         folder / result_path(result.agent, result.digest).name, json.dumps(result.document()).encode()
@@ -73,7 +73,7 @@ def find_binary(agent: str, argv: Sequence[str] = (), path: str | None = None) -
     return None if found is None else Path(os.path.realpath(found))
 
 
-def find_result(agent: str, binary: Path) -> Result | None:
+def find_result(agent: str, binary: Path) -> SelfTestResult | None:
     """Return what was found of this binary."""
     document = find_document(binary, agent)
     try:
@@ -82,13 +82,13 @@ def find_result(agent: str, binary: Path) -> Result | None:
         return None
 
 
-def _read(document: dict[str, Any]) -> Result:
+def _read(document: dict[str, Any]) -> SelfTestResult:
     texts = {
         name: str(document[name]) for name in ("agent", "program", "version", "digest", "binary", "remuda")
     }
     size, changed = document["stamp"]
-    outcomes = [Outcome.read(as_object(one)) for one in document["outcomes"]]
-    return Result(
+    outcomes = [PromiseResult.read(as_object(one)) for one in document["outcomes"]]
+    return SelfTestResult(
         **texts,
         stamp=(int(size), int(changed)),
         at=float(document["at"]),
@@ -118,8 +118,10 @@ def find_standing(agent: str, argv: Sequence[str] = (), path: str | None = None)
         return Standing(f"{never}; try it with: remuda doctor --agent {agent}", "note")
     named = f"{plan.program} {result.version}"
     if not result.broken:
-        counts = {kind: sum(one.verdict is kind for one in result.outcomes) for kind in Verdict}
-        rest = [f"{counts[kind]} {kind}" for kind in (Verdict.SLOW, Verdict.UNKNOWN) if counts[kind]]
-        return Standing(", ".join([f"{named}: {counts[Verdict.HOLDS]} promises hold", *rest]), "ok")
+        counts = {kind: sum(one.verdict is kind for one in result.outcomes) for kind in PromiseVerdict}
+        rest = [
+            f"{counts[kind]} {kind}" for kind in (PromiseVerdict.SLOW, PromiseVerdict.UNKNOWN) if counts[kind]
+        ]
+        return Standing(", ".join([f"{named}: {counts[PromiseVerdict.HOLDS]} promises hold", *rest]), "ok")
     broken = "; ".join(f"{one.promise.what} ({one.promise.follows})" for one in result.broken)
     return Standing(f"{named}: does not hold: {broken}", "fail" if result.unsafe else "note")

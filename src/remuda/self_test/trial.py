@@ -33,7 +33,16 @@ from remuda.testing.script import ToolResult
 from remuda.wire import connection as wire
 from remuda.wire.connection import ClientConnection
 
-from .promises import NO_TIME, REFUSED, SESSIONS, TIME_OVER, Outcome, Verdict, find_promise, offered
+from .promises import (
+    NO_TIME,
+    REFUSED,
+    SESSIONS,
+    TIME_OVER,
+    PromiseResult,
+    PromiseVerdict,
+    find_promise,
+    offered,
+)
 from .results import find_binary
 
 T = TypeVar("T")
@@ -105,7 +114,7 @@ class Trial:
         plan: SelfTest,
         folders: Sequence[Path],
         model: LoopbackModel,
-        report: Callable[[Outcome], None],
+        report: Callable[[PromiseResult], None],
         time_limit: float,
     ) -> None:
         self._agent = agent
@@ -177,23 +186,23 @@ class Trial:
         began = time.monotonic()
         try:
             self._limit()
-            detail, verdict = function(), Verdict.HOLDS
+            detail, verdict = function(), PromiseVerdict.HOLDS
         except NotKnown as error:
-            detail, verdict = str(error), Verdict.UNKNOWN
+            detail, verdict = str(error), PromiseVerdict.UNKNOWN
         except (Broken, RemudaError, OSError, EOFError, ValueError, subprocess.SubprocessError) as error:
-            detail, verdict = str(error) or type(error).__name__, Verdict.FAILS
+            detail, verdict = str(error) or type(error).__name__, PromiseVerdict.FAILS
             if find_promise(key).safety and not isinstance(error, Unsafe):
-                verdict = Verdict.UNKNOWN
+                verdict = PromiseVerdict.UNKNOWN
             elif time.monotonic() >= self._deadline:
-                detail, verdict = TIME_OVER, Verdict.UNKNOWN
+                detail, verdict = TIME_OVER, PromiseVerdict.UNKNOWN
             elif _is_timeout(error):
                 detail += f" ({time.monotonic() - began:.0f} s, limit {self._step_limit:.0f} s)"
-                verdict = Verdict.SLOW if self._step_limit < _ENOUGH * self.first_took else verdict
+                verdict = PromiseVerdict.SLOW if self._step_limit < _ENOUGH * self.first_took else verdict
         took = time.monotonic() - began
         if key in ("start", "first_message"):
             self.first_took += took
-        self._report(Outcome(find_promise(key), verdict, detail, took))
-        return verdict is Verdict.HOLDS
+        self._report(PromiseResult(find_promise(key), verdict, detail, took))
+        return verdict is PromiseVerdict.HOLDS
 
     # ── time ──
 

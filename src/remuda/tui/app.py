@@ -27,7 +27,7 @@ from .keys import ACTIONS, SCROLLS, help_text, hint
 from .model import BossSnapshot, Dashboard
 from .prompt import Prompt
 from .right import RightSide
-from .terminal import Terminal, end_without_terminal, is_gone
+from .terminal import TerminalDriver, end_without_terminal, is_gone
 from .widgets import AgentList, Line
 
 _NARROW, _WIDE = 60, 100
@@ -61,7 +61,7 @@ class DashApp(App[None]):
 
     def __init__(self, feed: BossFeed | None = None) -> None:
         """Without a feed only `take` brings snapshots."""
-        super().__init__(ansi_color=True, driver_class=Terminal if feed is not None else None)
+        super().__init__(ansi_color=True, driver_class=TerminalDriver if feed is not None else None)
         self.board = Dashboard()
         self._feed = feed
         self._answers = Answers(self)

@@ -31,7 +31,7 @@ class KeyParser(XTermParser):
 vars(linux_driver)["XTermParser"] = KeyParser  # the driver makes one by this name
 
 
-class Terminal(LinuxDriver):
+class TerminalDriver(LinuxDriver):
     """Drops input that is not UTF-8. Textual 8.2 ends with a traceback at the first such byte."""
 
     def run_input_thread(self) -> None:

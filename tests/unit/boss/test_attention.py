@@ -14,7 +14,7 @@ from remuda.agents.state import Source
 from remuda.agents.state import State as AgentState
 from remuda.boss.attention import projection as standings
 from remuda.boss.attention.event_log import EventLog
-from remuda.boss.attention.model import ApprovalState, Event, EventKind, Item, Reason, State
+from remuda.boss.attention.model import Activity, ApprovalState, Event, EventKind, Item, Reason
 from remuda.boss.attention.session_index import SessionIndex
 from support.histories import histories, outcome
 
@@ -39,7 +39,7 @@ def only(index: SessionIndex) -> Item:
     return item
 
 
-def state(index: SessionIndex, session: str = "s") -> State:
+def state(index: SessionIndex, session: str = "s") -> Activity:
     return index.entries[session].session.state
 
 
@@ -78,7 +78,7 @@ def test_the_same_stop_reported_by_two_is_one_item_of_the_first_date() -> None:
 def test_registry_idle_after_nothing_at_all_is_no_stop() -> None:
     index = told(event("stopped", 5, Source.REGISTRY))
     assert index.queue() == []
-    assert state(index) is State.STARTED
+    assert state(index) is Activity.STARTED
 
 
 def test_transcript_of_a_session_that_no_one_saw_stop_puts_it_into_the_queue() -> None:
@@ -88,11 +88,11 @@ def test_transcript_of_a_session_that_no_one_saw_stop_puts_it_into_the_queue() -
 def test_session_start_is_not_in_the_queue_and_a_fresh_idle_registry_does_not_change_that() -> None:
     index = told(event("registered", 5, how="startup"), event("stopped", 5.5, Source.REGISTRY))
     assert index.queue() == []
-    assert state(index) is State.STARTED
+    assert state(index) is Activity.STARTED
 
 
 def test_session_start_that_is_reported_after_its_own_first_prompt_changes_nothing() -> None:
-    assert state(told(PROMPT, event("registered", 10.3, how="startup"))) is State.WORKING
+    assert state(told(PROMPT, event("registered", 10.3, how="startup"))) is Activity.WORKING
 
 
 def test_stop_with_background_work_is_not_stopped_until_it_is_done() -> None:
@@ -100,9 +100,9 @@ def test_stop_with_background_work_is_not_stopped_until_it_is_done() -> None:
     busy = event("working", 30, Source.REGISTRY)
     rest = [event("stopped", 20.1, Source.REGISTRY), busy, event("stopped", 31, Source.REGISTRY)]
     index = told(*events, *rest, event("stopped", 80, Source.TITLE))
-    assert (index.queue(), state(index)) == ([], State.BACKGROUND)
+    assert (index.queue(), state(index)) == ([], Activity.BACKGROUND)
     index.take(event("working", 90, notice=True), NOW)
-    assert (index.queue(), state(index)) == ([], State.WORKING)
+    assert (index.queue(), state(index)) == ([], Activity.WORKING)
     index.take(event("stopped", 95, message="all done"), NOW)
     assert only(index).message == "all done"
 
@@ -123,13 +123,13 @@ def test_task_notification_is_no_human_what_was_said_before_stays_unanswered() -
 def test_blocked_stop_goes_on_whichever_of_the_two_is_dated_first() -> None:
     for at in (19.99, 20.01):
         going_on = event("working", at, Source.TRANSCRIPT, continued=True)
-        assert state(told(PROMPT, STOP, going_on)) is State.WORKING
+        assert state(told(PROMPT, STOP, going_on)) is Activity.WORKING
 
 
 def test_lagging_evidence_of_work_does_not_wake_one_that_just_stopped() -> None:
     late = event("tool_ran", 20.2, **BASH, tool_use_id="t1")
-    assert state(told(PROMPT, STOP, late, event("working", 20.3, Source.REGISTRY))) is State.STOPPED
-    assert state(told(PROMPT, STOP, event("working", 21, Source.REGISTRY))) is State.WORKING
+    assert state(told(PROMPT, STOP, late, event("working", 20.3, Source.REGISTRY))) is Activity.STOPPED
+    assert state(told(PROMPT, STOP, event("working", 21, Source.REGISTRY))) is Activity.WORKING
 
 
 def test_api_error_and_rate_limit_have_reasons_of_their_own() -> None:
@@ -150,26 +150,26 @@ def test_interrupt_resolves_the_open_dialog_and_is_stopped() -> None:
 def test_hung_dead_and_ended() -> None:
     assert only(told(PROMPT, event("hung", 500, Source.PROCESS))).reason is Reason.HUNG
     index = told(PROMPT, event("gone", 50, Source.PROCESS))
-    assert (only(index).reason, state(index)) == (Reason.DEAD, State.DEAD)
+    assert (only(index).reason, state(index)) == (Reason.DEAD, Activity.DEAD)
     for goodbye in (49, 51):
         index = told(PROMPT, event("gone", 50, Source.PROCESS), event("ended", goodbye, why="other"))
-        assert (index.queue(), state(index)) == ([], State.ENDED)
+        assert (index.queue(), state(index)) == ([], Activity.ENDED)
 
 
 def test_the_end_of_a_process_that_is_not_its_last_is_no_death() -> None:
     index = told(event("prompted", 10, pid=1), event("registered", 20, how="resume", pid=2))
     for end in (event("gone", 30, Source.PROCESS, pid=1), event("ended", 31, pid=1)):
         index.take(end, NOW)
-        assert (state(index), index.entries["s"].session.pid) == (State.STARTED, 2)
+        assert (state(index), index.entries["s"].session.pid) == (Activity.STARTED, 2)
     index.take(event("gone", 32, Source.PROCESS, pid=2), NOW)
-    assert state(index) is State.DEAD
+    assert state(index) is Activity.DEAD
 
 
 def test_one_that_ended_comes_back_when_it_is_resumed_and_not_by_a_late_hook() -> None:
     ended = [PROMPT, event("ended", 20, why="other")]
-    assert state(told(*ended, event("stopped", 20.4, message="x"))) is State.ENDED
-    assert state(told(*ended, event("registered", 21, how="resume"))) is State.STARTED
-    assert state(told(*ended, event("stopped", 60, message="x"))) is State.STOPPED
+    assert state(told(*ended, event("stopped", 20.4, message="x"))) is Activity.ENDED
+    assert state(told(*ended, event("registered", 21, how="resume"))) is Activity.STARTED
+    assert state(told(*ended, event("stopped", 60, message="x"))) is Activity.STOPPED
 
 
 def test_end_of_a_run_that_a_program_started_is_nothing_for_a_human_its_permission_is() -> None:
@@ -223,7 +223,7 @@ def test_permission_answered_at_the_terminal_resolves_by_the_end_of_its_call() -
     edited = event("tool_ran", 30, tool="Bash", input={"command": "touch b"}, tool_use_id="t1", ok=True)
     for order in ([began, asked, edited], [edited, asked, began], [asked, edited, began]):
         index = told(PROMPT, *order)
-        assert (index.queue(), state(index)) == ([], State.WORKING)
+        assert (index.queue(), state(index)) == ([], Activity.WORKING)
         (approval,) = index.entries["s"].approvals.values()
         assert approval.proof == {"ran": True, "at": 30, "by": "hook", "tool_use_id": "t1"}
 
@@ -326,7 +326,7 @@ def test_dialog_that_only_the_registry_reports_is_in_the_queue_with_the_call_tha
     began = event("tool_began", 14, **BASH, tool_use_id="t1")
     index = told(PROMPT, began, event("asked", 15, Source.REGISTRY, reason="permission"))
     assert (only(index).detail["input"], index.entries["s"].approvals) == ({"command": "touch a"}, {})
-    assert state(told(PROMPT, event("asked", 15, Source.REGISTRY, reason="question"))) is State.WAITING
+    assert state(told(PROMPT, event("asked", 15, Source.REGISTRY, reason="question"))) is Activity.WAITING
 
 
 def test_dialog_reported_by_registry_then_hook_is_one_item_of_the_first_date() -> None:
@@ -407,7 +407,7 @@ def test_subagent_asks_while_the_session_waits_for_it_and_stays_in_the_backgroun
     index = told(PROMPT, event("asked", 19, **BASH, subagent="a"), stop)
     assert only(index).reason is Reason.PERMISSION
     index.take(event("tool_ran", 30, **BASH, subagent="a"), NOW)
-    assert state(index) is State.BACKGROUND
+    assert state(index) is Activity.BACKGROUND
 
 
 def test_dismissed_stays_away_until_it_waits_for_something_new() -> None:
@@ -443,7 +443,7 @@ def test_bootstrap_of_a_pane_with_a_live_session_changes_nothing_and_of_a_free_o
     bootstrap = event("stopped", 20, session="%5", message="m", pane="%5")
     for order in ([prompt, bootstrap], [bootstrap, prompt]):
         index = told(*order)
-        assert (index.queue(), state(index, "real")) == ([], State.WORKING)
+        assert (index.queue(), state(index, "real")) == ([], Activity.WORKING)
         index.take(event("ended", 30, session="real", pane="%5"), NOW)
         assert only(index).session_id == "%5"
 
@@ -546,4 +546,4 @@ def test_agent_state_has_the_words_of_ls(events: list[Event], word: str | None) 
 
 def test_every_state_of_the_boss_has_a_word_of_ls() -> None:
     states = standings._AGENT_STATES
-    assert set(states) == {*State} - {State.SEEN, State.WAITING}
+    assert set(states) == {*Activity} - {Activity.SEEN, Activity.WAITING}

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.boss.answers.approvals import Approvals
-from remuda.boss.attention.model import Event, EventKind, State
+from remuda.boss.attention.model import Activity, Event, EventKind
 from remuda.boss.attention.redate import move
 from remuda.boss.attention.session_index import SessionIndex
 from remuda.boss.notices.links import Links
@@ -74,7 +74,7 @@ class Bench:
         return told
 
     @property
-    def state(self) -> State:
+    def state(self) -> Activity:
         return self.service.session("s").state
 
     def reasons(self) -> list[str]:
@@ -113,7 +113,7 @@ def test_desk_whose_clock_alone_is_set_back_hears_what_comes_next(tmp_path: Path
             await service.take(event("stopped", NOW, message="done"))
             clock.now -= HOUR
             await service.take(event("prompted", clock.now, prompt="go on"))
-            assert service.session("s").state is State.WORKING
+            assert service.session("s").state is Activity.WORKING
 
     asyncio.run(whole())
 
@@ -126,14 +126,14 @@ def test_session_whose_clock_is_set_goes_through_its_states(tmp_path: Path, by: 
         await bench.tell("stopped", message="done")
         bench.clocks.offset += by
         await bench.tell("prompted", prompt="b")
-        assert bench.state is State.WORKING
+        assert bench.state is Activity.WORKING
         await bench.tell("asked", **ASKED)
-        assert (bench.state, bench.reasons()) == (State.WAITING, ["permission"])
+        assert (bench.state, bench.reasons()) == (Activity.WAITING, ["permission"])
         bench.clocks.offset -= by
         await bench.tell("tool_ran", tool_use_id="t", tool="Bash", input={"command": "make"})
-        assert (bench.state, bench.reasons()) == (State.WORKING, [])
+        assert (bench.state, bench.reasons()) == (Activity.WORKING, [])
         await bench.tell("stopped", message="well")
-        assert (bench.state, bench.reasons()) == (State.STOPPED, ["stopped"])
+        assert (bench.state, bench.reasons()) == (Activity.STOPPED, ["stopped"])
 
     run(tmp_path, Clocks(), work)
 
@@ -203,12 +203,12 @@ def test_boss_that_starts_with_dates_ahead_of_its_clock_hears_what_comes_next(
         assert all(item.since <= bench.clocks.now for item in bench.service.queue())
         await bench.tell("prompted", prompt="go on")
         await bench.tell("tool_ran", session="asks", tool="Bash", input={"command": "make"})
-        assert (bench.state, bench.reasons()) == (State.WORKING, [])
+        assert (bench.state, bench.reasons()) == (Activity.WORKING, [])
 
     async def third(bench: Bench) -> None:
-        assert (bench.state, bench.reasons()) == (State.WORKING, [])
+        assert (bench.state, bench.reasons()) == (Activity.WORKING, [])
         await bench.tell("stopped", message="well")
-        assert bench.state is State.STOPPED
+        assert bench.state is Activity.STOPPED
         await bench.tell("prompted", prompt="and again")
 
     run(tmp_path, clocks, first)
@@ -229,7 +229,7 @@ def test_event_of_after_the_clock_was_set_back_while_no_boss_ran_counts(tmp_path
 
     async def second(bench: Bench) -> None:
         await bench.service.take(event("stopped", bench.clocks.now - 600, message="done"))
-        assert bench.state is State.STOPPED
+        assert bench.state is Activity.STOPPED
 
     run(tmp_path, clocks, first)
     clocks.offset -= HOUR
@@ -265,7 +265,7 @@ def test_event_from_before_the_clock_was_set_is_put_where_it_happened(tmp_path: 
         bench.clocks.steady += 1
         bench.clocks.offset += by
         await bench.service.take(late)
-        assert bench.state is State.STOPPED
+        assert bench.state is Activity.STOPPED
         assert bench.clocks.now - bench.service.session("s").since == 1.0
 
     run(tmp_path, Clocks(), work)
@@ -281,7 +281,7 @@ def test_events_from_ahead_keep_the_order_in_which_they_come(tmp_path: Path) -> 
             event("stopped", ahead + 1, message="done"),
             event("prompted", ahead + 2, prompt="b"),
         )
-        assert bench.state is State.WORKING
+        assert bench.state is Activity.WORKING
         assert bench.service.session("s").since - bench.clocks.now < 0.001
 
     run(tmp_path, Clocks(), work)

@@ -12,7 +12,7 @@ import pytest
 
 from remuda.agents.claude.sources import ClaudeSources
 from remuda.boss.answers.idle_proof import check_registry
-from remuda.boss.attention.model import Session
+from remuda.boss.attention.model import BossSession
 from remuda.boss.evidence.jobs import Jobs
 from remuda.boss.evidence.registry import AgentRegistry
 from remuda.boss.evidence.transcripts import open_tail
@@ -27,8 +27,8 @@ FORGED: dict[str, Any] = {"transcript_path": "/evil/projects/p/s.jsonl", "pid": 
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: only root can give a file away")
 
 
-def session_after(folder: Path, *events: Any) -> Session:
-    async def work(service: BossService) -> Session:
+def session_after(folder: Path, *events: Any) -> BossSession:
+    async def work(service: BossService) -> BossSession:
         await service.take(*events)
         return service.session("s")
 
@@ -107,7 +107,7 @@ def test_registry_of_another_user_is_not_read(tmp_path: Path) -> None:
     path.parent.mkdir()
     path.write_text(json.dumps({"sessionId": "s", "status": "idle", "pid": os.getpid()}))
     transcript = tmp_path / "projects" / "p" / "s.jsonl"
-    session = Session("s", pid=os.getpid(), transcript_path=str(transcript))
+    session = BossSession("s", pid=os.getpid(), transcript_path=str(transcript))
     check_registry(session, ClaudeSources())
     assert _entry(path.parent) is not None
     _give_away(path)

@@ -11,7 +11,7 @@ import pytest
 
 from remuda.agents.claude.sources import ClaudeSources
 from remuda.boss.answers.idle_proof import check_registry
-from remuda.boss.attention.model import Session
+from remuda.boss.attention.model import BossSession
 from remuda.durable import replace_file
 from remuda.errors import NotSafe
 
@@ -23,7 +23,7 @@ class Agent:
         self._file = folder / "sessions" / "7.json"
         self._file.parent.mkdir()
         transcript = folder / "projects" / "p" / "s.jsonl"
-        self.session = Session("s", pid=7, transcript_path=str(transcript))
+        self.session = BossSession("s", pid=7, transcript_path=str(transcript))
 
     def says(self, status: str, **more: Any) -> None:
         replace_file(self._file, json.dumps({"pid": 7, "sessionId": "s", "status": status, **more}).encode())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from remuda.agents.state import Source
-from remuda.boss.attention.model import Event, Item, Reason, State
+from remuda.boss.attention.model import Activity, Event, Item, Reason
 from remuda.boss.attention.session_index import SessionIndex
 from remuda.boss.service import BossService
 from support.boss import event, with_service
@@ -35,7 +35,7 @@ def only(index: SessionIndex) -> Item:
     return item
 
 
-def state(index: SessionIndex) -> State:
+def state(index: SessionIndex) -> Activity:
     return index.entries["s"].session.state
 
 
@@ -70,7 +70,7 @@ def test_prompt_reported_again_after_the_end_of_its_turn_wakes_no_one() -> None:
 def test_prompt_with_the_same_words_as_the_one_before_is_a_prompt() -> None:
     first = [record("prompted", 10, prompt="go on"), event("prompted", 10.1, prompt="go on")]
     index = told(*first, record("stopped", 12, message="done"), event("prompted", 15, prompt="go on"))
-    assert state(index) is State.WORKING
+    assert state(index) is Activity.WORKING
 
 
 def test_prompt_reported_after_the_dialog_that_it_led_to_leaves_it_open() -> None:
@@ -95,7 +95,7 @@ def test_prompt_after_a_dialog_from_emitters_that_report_in_order_answers_it() -
 @pytest.mark.parametrize("kind", ["stopped", "failed"])
 def test_end_of_a_turn_reported_again_in_the_next_one_is_past(kind: str) -> None:
     index = told(PROMPT, record(kind, 12, message="m"), event("prompted", 13), event(kind, 13.2, message="m"))
-    assert state(index) is State.WORKING
+    assert state(index) is Activity.WORKING
     index.take(event(kind, 15, message="m"), NOW)
     assert only(index).since == 15
 
@@ -110,7 +110,7 @@ def test_end_of_a_turn_reported_again_much_later_keeps_its_date(kind: str) -> No
 
 def test_late_stop_with_work_in_the_background_is_no_stop_any_more() -> None:
     late = event("stopped", 26, message="m", background=[{"id": "a"}])
-    assert state(told(PROMPT, record("stopped", 20, message="m"), late)) is State.BACKGROUND
+    assert state(told(PROMPT, record("stopped", 20, message="m"), late)) is Activity.BACKGROUND
 
 
 def test_end_of_a_call_reported_again_after_the_stop_wakes_no_one() -> None:
@@ -144,7 +144,7 @@ def test_screen_that_shows_rest_before_the_dialog_is_drawn_is_no_stop() -> None:
     index = told(PROMPT, began, event("asked", 15, **BASH), event("stopped", 15.1, Source.SCREEN))
     ask = only(index).detail["ask"]
     index.take(event("ask_ended", 20, Source.PROCESS, ask=ask), NOW)
-    assert (index.queue(), state(index)) == ([], State.WORKING)
+    assert (index.queue(), state(index)) == ([], Activity.WORKING)
 
 
 def test_dialog_that_a_source_without_words_reported_first_gets_the_words_of_the_hook() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from remuda.boss.attention.model import Approval, Item, Reason, Session
+from remuda.boss.attention.model import Approval, BossSession, Item, Reason
 from remuda.boss.notices import ntfy
 from remuda.boss.notices.buttons import offer, question_text
 from remuda.boss.notices.notification import Notice, NoticeButton, words
@@ -139,7 +139,7 @@ def test_hostile_question_is_bounded_and_printable() -> None:
 def test_every_field_of_a_notice_is_bounded_and_all_but_the_message_are_one_line() -> None:
     hostile = "a\r\nX-Evil: 1\x1b[2J\u202e" + "x" * 10_000
     item = Item("i", "s", Reason.PERMISSION, 1.0, hostile, {"tool": hostile, "waiting_for": hostile})
-    found = words(item, Session("s", name=None, cwd="/srv/" + hostile), "http://l", "http://p")
+    found = words(item, BossSession("s", name=None, cwd="/srv/" + hostile), "http://l", "http://p")
     assert max(map(len, found.values())) <= 300
     assert not {"\r", "\x1b", "\u202e"} & {*"".join(found.values())}
     assert not any("\n" in value for name, value in found.items() if name != "message")
@@ -160,7 +160,7 @@ def ntfy_receiver(**more: Any) -> Any:
 
 def notice(*actions: NoticeButton, opened: str = "http://boss/open") -> Notice:
     item = Item("i1", "s", Reason.PERMISSION, 1.0, "Bash: ls -la secret")
-    return Notice(words(item, Session("s", name="work")), "i1", "Bash: ls -la secret", opened, actions)
+    return Notice(words(item, BossSession("s", name="work")), "i1", "Bash: ls -la secret", opened, actions)
 
 
 def test_ntfy_gets_its_buttons_as_posts_and_open_last() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from remuda.boss.answers.permission_policy import load_policy
-from remuda.boss.attention.model import Item, Reason, Session
+from remuda.boss.attention.model import BossSession, Item, Reason
 from remuda.boss.notices.notification import Schedule, fill, fill_all, is_quiet, words
 from remuda.boss.notices.notify_file import (
     NotifySettings,
@@ -119,7 +119,7 @@ def test_quiet_hours_put_off_what_still_waits_at_their_end() -> None:
 
 def test_words_of_a_notice_and_what_a_message_holds_is_no_template() -> None:
     asked = item("a", 1.0, message="say {link} " + "x" * 400, detail={"ask": "p1", "tool": "Bash"})
-    found = words(asked, Session("s", name="work", cwd="/srv"), "http://l")
+    found = words(asked, BossSession("s", name="work", cwd="/srv"), "http://l")
     assert (found["title"], found["id"], found["tool"]) == ("work: permission", "p1", "Bash")
     assert len(found["message"]) == 300
     shown = item("b", 1.0, message="", detail={"waiting_for": "trust dialog"})
@@ -130,7 +130,7 @@ def test_words_of_a_notice_and_what_a_message_holds_is_no_template() -> None:
 
 
 def test_notice_names_a_session_as_the_queue_does() -> None:
-    foreign = Session("s", cwd="/srv/api", title="api-b5")
+    foreign = BossSession("s", cwd="/srv/api", title="api-b5")
     assert words(item("a", 1.0), foreign)["title"] == "api: permission"
     assert words(item("a", 1.0), replace(foreign, repo="/srv"))["session"] == "srv"
 

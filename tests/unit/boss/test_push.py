@@ -11,7 +11,7 @@ import pytest
 from http_ece import ECEException
 from py_vapid import Vapid02
 
-from remuda.boss.attention.model import Item, Reason, Session
+from remuda.boss.attention.model import BossSession, Item, Reason
 from remuda.boss.notices import webpush
 from remuda.boss.notices.notification import Notice, words
 from remuda.boss.notices.notify_file import Receiver, Subscription
@@ -181,7 +181,9 @@ def test_auth_secret_of_another_length_is_refused() -> None:
 
 def test_lock_screen_shows_the_message_only_if_asked_for() -> None:
     detail = {"tool": "Bash"}
-    fields = words(Item("i", "s", Reason.PERMISSION, 1.0, "Bash: SECRET", detail), Session("s", name="work"))
+    fields = words(
+        Item("i", "s", Reason.PERMISSION, 1.0, "Bash: SECRET", detail), BossSession("s", name="work")
+    )
     shown = lock_screen(Receiver(details=False), Notice(fields, "i"))
     assert shown == {"title": "work: permission", "body": "Bash", "item": "i"}
     assert lock_screen(Receiver(), Notice(fields, "i"))["body"] == "Bash: SECRET"

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from remuda.boss.attention.model import Event, EventKind, Reason, State
+from remuda.boss.attention.model import Activity, Event, EventKind, Reason
 from remuda.boss.attention.projection import SessionProjection, load, save
 from remuda.boss.attention.session_index import SessionIndex
 from remuda.boss.evidence.watches import report_until_written
@@ -284,7 +284,7 @@ def test_desk_whose_caller_went_away_still_takes_the_event(tmp_path: Path) -> No
 
 
 def test_snapshot_on_disk_has_the_names_that_other_versions_read() -> None:
-    projection = SessionProjection(activity=State.STOPPED, unrepeated=(("words", 5.0),))
+    projection = SessionProjection(activity=Activity.STOPPED, unrepeated=(("words", 5.0),))
     document = save(projection)
     assert set(document) == {
         *("under", "since", "by", "message", "detail", "asks", "shut_at", "calls", "earlier", "told"),

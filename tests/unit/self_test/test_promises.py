@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from remuda.agents import find_self_test
-from remuda.self_test.promises import TIME_OVER, Outcome, Verdict, completed, find_promise, offered
+from remuda.self_test.promises import (
+    TIME_OVER,
+    PromiseResult,
+    PromiseVerdict,
+    completed,
+    find_promise,
+    offered,
+)
 
 _LIMITS = {"claude": 45.0, "codex": 120.0, "opencode": 120.0, "copilot": 120.0}
 
@@ -15,12 +22,14 @@ def test_promise_without_an_outcome_is_not_known_and_the_limit_is_what_the_docs_
     plan = find_self_test(agent)
     assert plan is not None
     assert plan.time_limit <= _LIMITS[agent]
-    start, exact = (Outcome(find_promise(key), Verdict.HOLDS, "seen") for key in ("start", "exact"))
+    start, exact = (
+        PromiseResult(find_promise(key), PromiseVerdict.HOLDS, "seen") for key in ("start", "exact")
+    )
     found = completed([exact, start], plan)
     assert [one.promise.key for one in found] == offered(plan)
-    assert [one for one in found if one.verdict is Verdict.HOLDS] == [start, exact]
+    assert [one for one in found if one.verdict is PromiseVerdict.HOLDS] == [start, exact]
     assert {one.detail for one in found} == {"seen", TIME_OVER}
-    failed = start._replace(verdict=Verdict.FAILS)
+    failed = start._replace(verdict=PromiseVerdict.FAILS)
     assert completed([failed], plan) == [failed]
 
 

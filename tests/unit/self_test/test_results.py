@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from remuda.errors import NotSafe
-from remuda.self_test.promises import PROMISES, Outcome, Verdict, find_promise
-from remuda.self_test.results import Result, find_result, find_standing, save
+from remuda.self_test.promises import PROMISES, PromiseResult, PromiseVerdict, find_promise
+from remuda.self_test.results import SelfTestResult, find_result, find_standing, save
 from remuda.tried_program import check_program, digest_of, stamp_of, tried_folder
 
 
@@ -29,12 +29,16 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def result_of(binary: Path, **broken: str) -> Result:
+def result_of(binary: Path, **broken: str) -> SelfTestResult:
     outcomes = [
-        Outcome(one, Verdict.FAILS if one.key in broken else Verdict.HOLDS, broken.get(one.key, "seen"))
+        PromiseResult(
+            one,
+            PromiseVerdict.FAILS if one.key in broken else PromiseVerdict.HOLDS,
+            broken.get(one.key, "seen"),
+        )
         for one in PROMISES
     ]
-    return Result(
+    return SelfTestResult(
         agent="claude",
         program="Claude Code",
         version="9.9.9",
@@ -73,10 +77,10 @@ def test_damaged_result_counts_as_none(binary: Path, text: str) -> None:
 
 
 def test_outcome_of_another_version_of_remuda_is_passed_over() -> None:
-    assert Outcome.read({"promise": "new one", "verdict": "holds"}) is None
-    assert Outcome.read({"promise": "exact", "verdict": "perhaps"}) is None
-    kept = Outcome(find_promise("exact"), Verdict.HOLDS, "seen", 1.5)
-    assert Outcome.read(kept.document()) == kept
+    assert PromiseResult.read({"promise": "new one", "verdict": "holds"}) is None
+    assert PromiseResult.read({"promise": "exact", "verdict": "perhaps"}) is None
+    kept = PromiseResult(find_promise("exact"), PromiseVerdict.HOLDS, "seen", 1.5)
+    assert PromiseResult.read(kept.document()) == kept
 
 
 def test_new_version_that_npm_starts_by_the_same_script_counts_as_another(binary: Path) -> None:

@@ -11,15 +11,15 @@ import pytest
 
 from remuda.agents import find_self_test
 from remuda.errors import SpawnTimeout, WaitTimeout
-from remuda.self_test.promises import Outcome, Verdict
+from remuda.self_test.promises import PromiseResult, PromiseVerdict
 from remuda.self_test.trial import Broken, OutOfTime, Trial, texts_sent
 from remuda.testing.loopback_model import LoopbackModel
 from support.messages import prompts
 
 
-def judged(start: float, error: Exception, limit: float = 30.0) -> Outcome:
+def judged(start: float, error: Exception, limit: float = 30.0) -> PromiseResult:
     """What is said of a step that fails with this error, where the start took so many seconds."""
-    plan, found = find_self_test("opencode"), list[Outcome]()
+    plan, found = find_self_test("opencode"), list[PromiseResult]()
     assert plan is not None
     with LoopbackModel() as model:
         trial = Trial("opencode", plan, [Path("/")], model, found.append, 3 * limit)
@@ -37,13 +37,13 @@ def judged(start: float, error: Exception, limit: float = 30.0) -> Outcome:
 )
 def test_step_that_was_not_done_in_time_is_too_slow_where_the_start_was_slow_too(error: Exception) -> None:
     slow = judged(20.0, error)
-    assert (slow.verdict, slow.detail) == (Verdict.SLOW, f"{error} (0 s, limit 30 s)")
-    assert judged(2.0, error).verdict is Verdict.FAILS, "it had enough time"
-    assert judged(0.0, error).verdict is Verdict.FAILS, "the start itself"
+    assert (slow.verdict, slow.detail) == (PromiseVerdict.SLOW, f"{error} (0 s, limit 30 s)")
+    assert judged(2.0, error).verdict is PromiseVerdict.FAILS, "it had enough time"
+    assert judged(0.0, error).verdict is PromiseVerdict.FAILS, "the start itself"
 
 
 def test_what_was_seen_to_be_wrong_does_not_hold_on_a_slow_machine_either() -> None:
-    assert judged(20.0, Broken("the answer was wrong")).verdict is Verdict.FAILS
+    assert judged(20.0, Broken("the answer was wrong")).verdict is PromiseVerdict.FAILS
 
 
 _HELLO, _LAST = "hello, twice?", "after it"

@@ -11,10 +11,10 @@ from remuda.errors import RemoteProtocolError, SessionCrashed
 from remuda.supervised.child_process import SupervisedProcess
 
 from . import protocol
-from .protocol import Call, Notice, Reply, RpcReader
+from .protocol import Call, Notification, Response, RpcReader
 
 
-class CallRefused(Exception):
+class RpcRefused(Exception):
     """The agent answered a call with an error."""
 
     def __init__(self, words: str, code: int = 0) -> None:
@@ -32,7 +32,7 @@ class AcpClient:
 
     def __init__(
         self,
-        on_incoming: Callable[[Call | Notice], None],
+        on_incoming: Callable[[Call | Notification], None],
         on_end: Callable[[], None],
         on_skipped: Callable[[bytes], None] = lambda _line: None,
         most_bytes: int = protocol.MAX_LINE_BYTES,
@@ -49,7 +49,7 @@ class AcpClient:
         self.process.start(argv, cwd, env, asyncio.get_running_loop())
 
     async def call(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the result. Raises `CallRefused`, and `SessionCrashed` if the agent ends first.
+        """Return the result. Raises `RpcRefused`, and `SessionCrashed` if the agent ends first.
 
         A cancelled call is not taken back: the agent goes on with it.
         """
@@ -75,7 +75,7 @@ class AcpClient:
     def _take_output(self, data: bytes) -> None:
         skipped = self._lines.skipped
         for message in self._lines.feed(data):
-            if isinstance(message, Reply):
+            if isinstance(message, Response):
                 self._take_reply(message)
             else:
                 self._on_incoming(message)
@@ -91,12 +91,12 @@ class AcpClient:
         """Whether the agent sent a message that was too long to read."""
         return self._lines.too_long
 
-    def _take_reply(self, reply: Reply) -> None:
+    def _take_reply(self, reply: Response) -> None:
         waiting = self._waiting.get(reply.id)
         if waiting is None or waiting.done():
             return
         if reply.error:
-            waiting.set_exception(CallRefused(reply.error, reply.code))
+            waiting.set_exception(RpcRefused(reply.error, reply.code))
         else:
             waiting.set_result(reply.result)
 

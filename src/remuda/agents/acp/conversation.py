@@ -30,9 +30,9 @@ from remuda.untrusted import (
 )
 
 from . import asking, protocol
-from .client import AcpClient, CallRefused
+from .client import AcpClient, RpcRefused
 from .notes import NO_LOAD
-from .protocol import Call, Notice, TextPiece, ToolBegan, ToolEnded
+from .protocol import Call, Notification, TextPiece, ToolBegan, ToolEnded
 from .records import CLOCK_SLACK, file_name, find_past
 
 Note = dict[str, Any]
@@ -56,7 +56,7 @@ _OF_A_TURN = frozenset(
 )
 
 
-class Refused(Exception):
+class PromptNotSent(Exception):
     """The prompt was not sent. Nothing of it will run."""
 
 
@@ -152,7 +152,7 @@ class AcpConversation:
             words = f"; it printed: {one_line(complaint)}" if complaint else ""
             late = f"the agent has not answered {method} within {START_TIMEOUT:g} s"
             raise SpawnFailed(late + words) from None
-        except CallRefused as error:
+        except RpcRefused as error:
             hint = None
             if error.code == protocol.AUTHENTICATION_REQUIRED:
                 hint = "sign in with the agent's own command first"
@@ -181,16 +181,16 @@ class AcpConversation:
     # ── a turn ──
 
     def prompt(self, text: str, message: str | None = None) -> PromptTurn:
-        """Send a prompt. Raises `Refused`. Its turn ends with a note."""
+        """Send a prompt. Raises `PromptNotSent`. Its turn ends with a note."""
         if not self.ready:
-            raise Refused(self._why_ended or "the agent is still starting")
+            raise PromptNotSent(self._why_ended or "the agent is still starting")
         if self.turn is not None:
-            raise Refused("a turn is running")
+            raise PromptNotSent("a turn is running")
         turn = PromptTurn(f"{self._run_id}-{next(self._ids)}", text, message)
         try:
             self._record("prompt", sync=True, turn=turn.id, message=message, text=text)
         except OSError as error:
-            raise Refused(f"the prompt cannot be recorded: {error.strerror}") from error
+            raise PromptNotSent(f"the prompt cannot be recorded: {error.strerror}") from error
         self.turn = turn
         self._tell({"note": "sent", "turn": turn.id, "text": text})
         if message is None:
@@ -201,7 +201,7 @@ class AcpConversation:
     async def _run(self, turn: PromptTurn) -> None:
         try:
             result = await self._client.call("session/prompt", protocol.prompt(self.id, turn.text))
-        except CallRefused as error:
+        except RpcRefused as error:
             is_login = error.code == protocol.AUTHENTICATION_REQUIRED
             self._end(turn, "failed", f"the agent answered with an error: {error}", signed_out=is_login)
         except RemoteProtocolError as error:
@@ -321,7 +321,7 @@ class AcpConversation:
 
     # ── what the agent says ──
 
-    def _take(self, message: Call | Notice) -> None:
+    def _take(self, message: Call | Notification) -> None:
         params, turn = message.params, self.turn
         if isinstance(message, Call):
             if message.method != "session/request_permission":

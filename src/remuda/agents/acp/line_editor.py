@@ -21,7 +21,7 @@ _MOST_SEQUENCE = 64
 _WORD = re.compile(r"\S*\s*\Z")
 
 
-class Key(StrEnum):
+class KeyPress(StrEnum):
     INTERRUPT = "interrupt"
     """Ctrl-C without a line."""
     END = "end"
@@ -29,7 +29,7 @@ class Key(StrEnum):
 
 
 @frozen
-class Line:
+class EditedLine:
     """A line that the user finished with Enter. A paste may have put several lines into it."""
 
     text: str
@@ -42,9 +42,9 @@ class LineEditor:
         self._rest = ""
         self._pasting = False
 
-    def feed(self, data: bytes) -> list[Line | Key]:
+    def feed(self, data: bytes) -> list[EditedLine | KeyPress]:
         """Take what was typed. Return what that finished; the line so far is `text`."""
-        found: list[Line | Key] = []
+        found: list[EditedLine | KeyPress] = []
         text, self._rest = self._rest + self._decoder.decode(data), ""
         at = 0
         while at < len(text):
@@ -65,12 +65,12 @@ class LineEditor:
             at += 1
         return found
 
-    def _take(self, key: str) -> Line | Key | None:  # one case for each key
+    def _take(self, key: str) -> EditedLine | KeyPress | None:  # one case for each key
         if self._pasting:
             self._add("\n" if key == "\r" else key)
         elif key in "\r\n":
             line, self.text = self.text, ""
-            return Line(line) if line.strip() else None
+            return EditedLine(line) if line.strip() else None
         elif key in "\x7f\x08":
             self.text = self.text[:-1]
         elif key == "\x15":
@@ -79,10 +79,10 @@ class LineEditor:
             self.text = _WORD.sub("", self.text.rstrip())
         elif key == "\x03":
             if not self.text:
-                return Key.INTERRUPT
+                return KeyPress.INTERRUPT
             self.text = ""
         elif key == "\x04":
-            return Key.END if not self.text else None
+            return KeyPress.END if not self.text else None
         else:
             self._add(key)
         return None

@@ -18,7 +18,7 @@ Params = Mapping[str, Any]
 
 
 @frozen
-class Reply:
+class Response:
     """The answer to a call of ours. `error` is empty if it succeeded."""
 
     id: int
@@ -38,14 +38,14 @@ class Call:
 
 
 @frozen
-class Notice:
+class Notification:
     """A notification of the agent."""
 
     method: str
     params: Params
 
 
-Incoming = Reply | Call | Notice
+Incoming = Response | Call | Notification
 
 
 class RpcReader:
@@ -92,13 +92,13 @@ def _read(line: bytes) -> Incoming | None:
     method, number = document.get("method"), document.get("id")
     if isinstance(method, str):
         params = as_object(document.get("params"))
-        return Notice(method, params) if number is None else Call(number, method, params)
+        return Notification(method, params) if number is None else Call(number, method, params)
     if not isinstance(number, int) or isinstance(number, bool):
         return None
     if (error := document.get("error")) is not None:
         code = as_object(error).get("code")
-        return Reply(number, {}, _error(error), code if isinstance(code, int) else 0)
-    return Reply(number, as_object(document.get("result")))
+        return Response(number, {}, _error(error), code if isinstance(code, int) else 0)
+    return Response(number, as_object(document.get("result")))
 
 
 def _error(error: object) -> str:

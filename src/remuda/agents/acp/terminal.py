@@ -36,8 +36,8 @@ from remuda.untrusted import (
 )
 
 from .channel import LINE_BYTES
-from .conversation import AcpConversation, Note, Refused
-from .line_editor import Key, Line, LineEditor
+from .conversation import AcpConversation, Note, PromptNotSent
+from .line_editor import EditedLine, KeyPress, LineEditor
 from .notes import SECRET_VARIABLE
 
 _MOST_UNREAD = 64 << 20
@@ -54,7 +54,7 @@ _FAILED = 1
 # ── the picture ──
 
 
-class Page:
+class TerminalPage:
     """Prints complete lines above the row with the user's line, which is drawn once the agent is ready."""
 
     def __init__(self, fd: int, editor: LineEditor) -> None:
@@ -175,7 +175,7 @@ class KeeperSocket:
             case "submit":
                 try:
                     turn = conversation.prompt(text_at(asked, "text") or "", text_at(asked, "message"))
-                except Refused as error:
+                except PromptNotSent as error:
                     return {"refused": str(error)}
                 return {"turn": turn.id} if await conversation.proven(turn) else {}
             case "find":
@@ -210,7 +210,7 @@ class Terminal:
     def __init__(self, argv: list[str], folder: Path, secret: str) -> None:
         self._loop = asyncio.get_running_loop()
         self._editor = LineEditor()
-        self._page = Page(sys.stdout.fileno(), self._editor)
+        self._page = TerminalPage(sys.stdout.fileno(), self._editor)
         self._done: asyncio.Future[int] = self._loop.create_future()
         self._conversation = AcpConversation(
             argv, os.getcwd(), dict(os.environ), folder, self._take, self._agent_ended
@@ -347,13 +347,13 @@ class Terminal:
         if self._page.takes_lines:
             self._page.draw()
 
-    def _press(self, key: Line | Key) -> None:
+    def _press(self, key: EditedLine | KeyPress) -> None:
         conversation = self._conversation
-        if isinstance(key, Line):
+        if isinstance(key, EditedLine):
             self._enter(key.text)
-        elif key is Key.INTERRUPT and conversation.turn is not None:
+        elif key is KeyPress.INTERRUPT and conversation.turn is not None:
             conversation.cancel(None)
-        elif key is Key.INTERRUPT:
+        elif key is KeyPress.INTERRUPT:
             self._page.say("no turn is running; Ctrl-D ends the session")
         elif conversation.turn is not None:
             self._page.say("a turn is running; Ctrl-C stops it")
@@ -370,7 +370,7 @@ class Terminal:
             return
         try:
             self._conversation.prompt(line)
-        except Refused as error:
+        except PromptNotSent as error:
             self._editor.text = line  # nothing that was typed is lost
             self._page.say(f"{error}; your line was not sent, and is kept")
 

@@ -44,8 +44,8 @@ from remuda.untrusted import as_object
 
 from . import protocol
 from .asking import EDITED
-from .client import AcpClient, CallRefused
-from .protocol import Call, Notice, PermissionAsked, TextPiece, ToolBegan, ToolEnded
+from .client import AcpClient, RpcRefused
+from .protocol import Call, Notification, PermissionAsked, TextPiece, ToolBegan, ToolEnded
 
 _HELPER_TIMEOUT = 0.5
 """Seconds that a helper of the turn, a hook for example, has to end by itself."""
@@ -59,7 +59,7 @@ class AcpTurn:
     """One prompt and what is reported of it, until its call is answered."""
 
     def __init__(self) -> None:
-        self.incoming: deque[Call | Notice] = deque()
+        self.incoming: deque[Call | Notification] = deque()
         self.changed = asyncio.Event()
         self.result: Mapping[str, Any] | None = None
         self.error: Exception | None = None
@@ -143,7 +143,7 @@ class AcpWorker:
             complaint = self.client.process.complaint()
             words = f"; stderr: {complaint}" if complaint else ""
             raise SpawnTimeout(f"the agent was not ready within {timeout:g} s: {step}{words}") from None
-        except CallRefused as error:
+        except RpcRefused as error:
             raise SpawnFailed(f"the agent is not ready: {step}: {error}") from None
         except SessionCrashed as crash:
             raise SpawnFailed(f"the agent exited before it was ready: {crash.detail}") from None
@@ -189,13 +189,15 @@ class AcpWorker:
             turn.result = await self.client.call(
                 "session/prompt", protocol.prompt(self.conversation_id, text)
             )
-        except CallRefused as error:
+        except RpcRefused as error:
             turn.error = AgentError(str(error))
         except Exception as error:  # noqa: BLE001  # raised in the caller's request
             turn.error = error
         turn.changed.set()
 
-    def _translated(self, turn: AcpTurn, request: Request, message: Call | Notice) -> list[SessionEvent]:
+    def _translated(
+        self, turn: AcpTurn, request: Request, message: Call | Notification
+    ) -> list[SessionEvent]:
         if isinstance(message, Call):
             asked = protocol.read_permission(message)
             permission = PermissionRequest(asked.tool_id, asked.tool, asked.input, request.id)
@@ -302,7 +304,7 @@ class AcpWorker:
                 await self._check_clean()
         except TimeoutError:
             raise WaitTimeout(f"the conversation was not renewed within {timeout:g} s") from None
-        except CallRefused as error:
+        except RpcRefused as error:
             raise SessionDirty(f"the agent did not start a new conversation: {error}") from None
 
     async def _check_clean(self) -> None:
@@ -317,7 +319,7 @@ class AcpWorker:
 
     # ── what comes ──
 
-    def _take(self, message: Call | Notice) -> None:
+    def _take(self, message: Call | Notification) -> None:
         ours = message.params.get("sessionId") == self.conversation_id
         turn = self._turn
         if isinstance(message, Call) and message.method != "session/request_permission":

@@ -22,7 +22,7 @@ from remuda.errors import AlreadyAnswered, InvalidOptions, NotInQueue, NotSafe, 
 from remuda.keeper.aclient import AsyncKeeperClient
 from remuda.tasks import TaskSet
 
-from ..attention.model import Approval, ApprovalState, Event, EventKind, Reason, Session, Source
+from ..attention.model import Approval, ApprovalState, BossSession, Event, EventKind, Reason, Source
 from ..budgets import BUDGET_REFUSES
 from ..service import APPROVAL_ENDED, BossService, only_at_terminal
 from .decision import Answer, as_question, read_decision
@@ -137,7 +137,7 @@ class Approvals:
             return lambda decision: self._to_keeper(session, approval, decision)
         raise only_at_terminal(session)
 
-    def _session(self, approval: Approval) -> Session:
+    def _session(self, approval: Approval) -> BossSession:
         return self.service.session(approval.session_id)
 
     async def _to_budget(self, approval: Approval, decision: PermissionDecision) -> None:
@@ -146,7 +146,7 @@ class Approvals:
         check_refusals(lambda _: BUDGET_REFUSES, as_question(approval), decision)
         await self.service.budgets.decide(approval, allow=decision.allow)
 
-    async def _to_hook(self, session: Session, approval: Approval, decision: PermissionDecision) -> None:
+    async def _to_hook(self, session: BossSession, approval: Approval, decision: PermissionDecision) -> None:
         hooks = find_agent(session.agent).hooks
         if hooks is None:
             raise NotSafe(
@@ -155,7 +155,9 @@ class Approvals:
         if not self._release(approval.id, hooks.decide(as_question(approval), decision), "answered"):
             raise NotSafe("the agent is no longer waiting for this decision")
 
-    async def _to_keeper(self, session: Session, approval: Approval, decision: PermissionDecision) -> None:
+    async def _to_keeper(
+        self, session: BossSession, approval: Approval, decision: PermissionDecision
+    ) -> None:
         assert session.name is not None
         client = await AsyncKeeperClient.connect(
             session.name, self.folder, lambda _event: None, lambda: None, timeout=KEEPER_TIMEOUT

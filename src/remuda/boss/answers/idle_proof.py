@@ -26,12 +26,12 @@ from remuda.tmux.command import Tmux
 from remuda.tmux.panes import capture, take_snapshot
 from remuda.untrusted import BadJson, parse_object
 
-from ..attention.model import Session, State
+from ..attention.model import Activity, BossSession
 
 _ASKS = "'remuda approvals' shows the request; decide with 'remuda approve' or 'remuda deny'"
 _SETTLE_TIMEOUT = 1.0
 _LOOK_INTERVAL = 0.05
-_RESTING = (State.STOPPED, State.STARTED, State.FAILED)
+_RESTING = (Activity.STOPPED, Activity.STARTED, Activity.FAILED)
 _SGR = re.compile(rb"\x1b\[[\d;:]*m")
 _RESET = re.compile(rb"\x1b\[(?:0?|0;[\d;:]*)m")
 _ESCAPE = re.compile(r"\x1b(?:\[[\d;:?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][A-Za-z0-9]|[\x0e\x0f])")
@@ -48,7 +48,7 @@ class IdlePane:
     prompts: PromptProtocol
 
 
-def prove(session: Session) -> IdlePane:
+def prove(session: BossSession) -> IdlePane:
     """Return where to type. Raises `NotSafe` that says why not."""
     sources = find_sources(session.agent)
     prompts = find_agent(session.agent).prompts if sources is not None else None
@@ -63,7 +63,8 @@ def prove(session: Session) -> IdlePane:
         )
     if session.state not in _RESTING:
         raise NotSafe(
-            f"the agent is not idle: {session.state}", hint=_ASKS if session.state is State.WAITING else None
+            f"the agent is not idle: {session.state}",
+            hint=_ASKS if session.state is Activity.WAITING else None,
         )
     tmux = Tmux(Address.of(session.tmux) if session.tmux else Address.named("default", os.environ))
     _check_pane(tmux, session.pane, session.pid)
@@ -109,7 +110,7 @@ def _check_foreground(pid: int) -> None:
         raise NotSafe("the agent's process is not in the foreground of its terminal")
 
 
-def check_registry(session: Session, sources: AgentSources, timeout: float = 0.0) -> None:
+def check_registry(session: BossSession, sources: AgentSources, timeout: float = 0.0) -> None:
     """Raise `NotSafe` unless the registry says that the agent is idle in this conversation.
 
     Until `timeout` the file may be half written, or without a status, as at the agent's start, or say busy,
@@ -132,7 +133,7 @@ def check_registry(session: Session, sources: AgentSources, timeout: float = 0.0
         raise NotSafe(f"the agent's registry file says: {entry.status}")
 
 
-def _read_registry(session: Session, sources: AgentSources) -> RegistryEntry | None:
+def _read_registry(session: BossSession, sources: AgentSources) -> RegistryEntry | None:
     folder = sources.registry_folder(os.environ, session.transcript_path)
     if folder is None:
         return None

@@ -13,7 +13,7 @@ from dataclasses import replace
 from remuda.agents import DEFAULT_AGENT
 from remuda.errors import InvalidOptions, NotInQueue
 
-from ..attention.model import Approval, Session
+from ..attention.model import Approval, BossSession
 from ..folder import BossFolder
 from .approvals import Approvals
 from .permission_policy import Policy, PolicyDecision, PolicyVerdict, load_policy, policy_file
@@ -33,7 +33,7 @@ class PolicyAnswers:
 
     async def consider(self, approval: Approval) -> None:
         try:
-            session: Session | None = self._approvals.service.session(approval.session_id)
+            session: BossSession | None = self._approvals.service.session(approval.session_id)
         except NotInQueue:
             session = None
         try:
@@ -48,7 +48,7 @@ class PolicyAnswers:
         elif verdict.decision is not PolicyDecision.ASK:
             await self._answer(approval, verdict)
 
-    def _decide(self, approval: Approval, session: Session | None) -> tuple[Policy, PolicyVerdict]:
+    def _decide(self, approval: Approval, session: BossSession | None) -> tuple[Policy, PolicyVerdict]:
         policy = load_policy(policy_file(self._folder, os.environ))
         if not policy.rules or approval.detail.get("hearsay"):
             return policy, PolicyVerdict(PolicyDecision.ASK)

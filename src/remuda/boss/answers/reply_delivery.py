@@ -26,7 +26,7 @@ from remuda.paths import SessionPaths, private_folder
 from remuda.tmux.panes import paste
 from remuda.untrusted import one_line
 
-from ..attention.model import Event, EventKind, Session
+from ..attention.model import BossSession, Event, EventKind
 from ..service import BossService
 from . import idle_proof
 from .idle_proof import IdlePane
@@ -89,7 +89,7 @@ class Replies:
         self._folder = folder
         self._typing: set[str] = set()
 
-    async def reply(self, session: Session, text: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    async def reply(self, session: BossSession, text: str, options: Mapping[str, Any]) -> dict[str, Any]:
         if session.replaced_by is not None:
             raise NotSafe("the agent is now in another conversation", hint="use its name, pane or folder")
         if session.name is not None:
@@ -125,7 +125,7 @@ class Replies:
 
     # ── any other ──
 
-    async def _type(self, session: Session, text: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    async def _type(self, session: BossSession, text: str, options: Mapping[str, Any]) -> dict[str, Any]:
         # First: if nothing can be typed, that is the error to report.
         prompts = (await asyncio.to_thread(idle_proof.prove, session)).prompts
         if given := next((key for key in _INBOX_OPTIONS if options.get(key)), None):
@@ -165,7 +165,7 @@ class Replies:
             self._service.on_clock_set.remove(hear_clock)
             self._typing.discard(session.id)
 
-    def _prove_and_paste(self, session: Session, data: bytes, receipt: _Receipt) -> IdlePane:
+    def _prove_and_paste(self, session: BossSession, data: bytes, receipt: _Receipt) -> IdlePane:
         where = idle_proof.prove(session)
         paste(where.tmux, where.pane, where.sources.paste_text(data))
         deadline = time.monotonic() + SHOWN_TIMEOUT

@@ -17,7 +17,7 @@ from typing import Any
 
 from remuda.names import is_name
 
-from .model import Event, EventKind, Origin, Session, Source, State
+from .model import Activity, BossSession, Event, EventKind, Origin, Source
 
 _TEXTS = ("name", "cwd", "repo", "transcript_path", "agent", "entrypoint", "title")
 HEARSAY = frozenset({"pane", "cwd", "repo", "agent", "transcript_path"})
@@ -51,7 +51,7 @@ def place_facts(event: Event) -> dict[str, Any]:
     return {name: facts[name] for name in facts.keys() & HEARSAY} if event.facts.get("hearsay") else facts
 
 
-def merge(session: Session, event: Event, facts: Mapping[str, Any]) -> Session:
+def merge(session: BossSession, event: Event, facts: Mapping[str, Any]) -> BossSession:
     """Add what an event says about where the session runs. Older information changes nothing.
 
     Hearsay has dates of its own: it changes nothing that was reported otherwise, and keeps nothing else out.
@@ -82,7 +82,7 @@ def merge(session: Session, event: Event, facts: Mapping[str, Any]) -> Session:
 _TRUSTED_PATH = "trusted transcript_path"
 
 
-def without_stored_hearsay(session: Session) -> Session:
+def without_stored_hearsay(session: BossSession) -> BossSession:
     """Remove from a stored session a path that came with Trail Boss's token: versions before 0.2 kept it.
 
     They date it as any other, but do not write our mark next to it. Its events report it again.
@@ -116,7 +116,7 @@ def _origin(event: Event) -> Origin:
     return _ORIGINS.get(event.source, Origin.TMUX)
 
 
-def places(session: Session) -> list[str]:
+def places(session: BossSession) -> list[str]:
     """Return what only one session can have at a time."""
     return _places(session.pane, session.tmux, session.pid, session.name)
 
@@ -136,7 +136,7 @@ def claims(event: Event, facts: Mapping[str, Any]) -> dict[str, PlaceClaim]:
     return {_stand_in(place) if stands_in else place: claim for place in claimed}
 
 
-def rivals(session: Session) -> list[str]:
+def rivals(session: BossSession) -> list[str]:
     """Return the claims by which another session may have replaced this one."""
     own = places(session)
     return [*own, *map(_stand_in, own)] if is_stand_in(session.id) else own
@@ -166,7 +166,7 @@ def newer(claim: PlaceClaim, held: PlaceClaim | None) -> bool:
     return held is None or (claim.at, claim.session_id) > (held.at, held.session_id)
 
 
-def is_replaced(session: Session, place: str, held: PlaceClaim, holder: Session | None) -> bool:
+def is_replaced(session: BossSession, place: str, held: PlaceClaim, holder: BossSession | None) -> bool:
     """Whether the session that holds a place of this one has replaced it.
 
     An agent that runs another one in its own pane is not gone: their processes differ.
@@ -174,7 +174,9 @@ def is_replaced(session: Session, place: str, held: PlaceClaim, holder: Session 
     if held.session_id == session.id:
         return False
     if is_stand_in(session.id):
-        over = holder is None or holder.state in (State.ENDED, State.DEAD) or place not in places(holder)
+        over = (
+            holder is None or holder.state in (Activity.ENDED, Activity.DEAD) or place not in places(holder)
+        )
         return not over or is_stand_in(held.session_id)
     both = session.pid is not None and held.pid is not None
     return not (place.startswith("pane ") and both and session.pid != held.pid)

@@ -1,6 +1,6 @@
 """What the boss knows, as data: sessions, what each waits for, permission requests. Pure.
 
-A `Session` is one conversation of an agent, wherever it runs. While it needs a human there is exactly one
+A `BossSession` is one conversation of an agent, wherever it runs. While it needs a human there is exactly one
 open `Item` for it in the queue. A permission request is an `Approval` as well. Only the rules
 (`boss/attention/rules`) make them, from `Event`s.
 """
@@ -18,16 +18,16 @@ from remuda.agents.state import Source
 
 __all__ = [
     "UNDECIDED",
+    "Activity",
     "Approval",
     "ApprovalState",
+    "BossSession",
     "Event",
     "EventKind",
     "Item",
     "Origin",
     "Reason",
-    "Session",
     "Source",
-    "State",
     "Wait",
     "digest",
     "document",
@@ -47,7 +47,7 @@ class Origin(StrEnum):
     TMUX = "tmux"
 
 
-class State(StrEnum):
+class Activity(StrEnum):
     SEEN = "seen"
     """It runs, and nothing is known about what it does."""
     STARTED = "started"
@@ -83,7 +83,7 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class BossSession:
     """One conversation. `id` is the agent's own, or one of ours for an agent that has none."""
 
     id: str
@@ -100,7 +100,7 @@ class Session:
     transcript_path: str | None = None
     entrypoint: str | None = None
     title: str | None = None
-    state: State = State.SEEN
+    state: Activity = Activity.SEEN
     since: float = 0.0
     """When that state began."""
     first_seen: float = 0.0

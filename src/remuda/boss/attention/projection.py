@@ -11,27 +11,27 @@ from typing import Any
 
 from remuda.agents.state import State as AgentState
 
-from .model import Reason, Source, State, Wait
+from .model import Activity, Reason, Source, Wait
 
-RESTING = frozenset({State.STOPPED, State.FAILED, State.LIMITED})
-OVER = frozenset({State.ENDED, State.DEAD})
+RESTING = frozenset({Activity.STOPPED, Activity.FAILED, Activity.LIMITED})
+OVER = frozenset({Activity.ENDED, Activity.DEAD})
 _REASONS = {
-    State.STOPPED: Reason.STOPPED,
-    State.FAILED: Reason.API_ERROR,
-    State.LIMITED: Reason.LIMITED,
-    State.HUNG: Reason.HUNG,
-    State.DEAD: Reason.DEAD,
+    Activity.STOPPED: Reason.STOPPED,
+    Activity.FAILED: Reason.API_ERROR,
+    Activity.LIMITED: Reason.LIMITED,
+    Activity.HUNG: Reason.HUNG,
+    Activity.DEAD: Reason.DEAD,
 }
 _AGENT_STATES = {
-    State.STARTED: AgentState.IDLE,
-    State.WORKING: AgentState.THINKING,
-    State.BACKGROUND: AgentState.IDLE,
-    State.STOPPED: AgentState.IDLE,
-    State.FAILED: AgentState.ERROR,
-    State.LIMITED: AgentState.LIMITED,
-    State.HUNG: AgentState.THINKING,
-    State.ENDED: AgentState.DEAD,
-    State.DEAD: AgentState.DEAD,
+    Activity.STARTED: AgentState.IDLE,
+    Activity.WORKING: AgentState.THINKING,
+    Activity.BACKGROUND: AgentState.IDLE,
+    Activity.STOPPED: AgentState.IDLE,
+    Activity.FAILED: AgentState.ERROR,
+    Activity.LIMITED: AgentState.LIMITED,
+    Activity.HUNG: AgentState.THINKING,
+    Activity.ENDED: AgentState.DEAD,
+    Activity.DEAD: AgentState.DEAD,
 }
 _SHOWN = (
     "tool",
@@ -84,7 +84,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class SessionProjection:
-    activity: State = State.SEEN
+    activity: Activity = Activity.SEEN
     """What it does, apart from open dialogs."""
     since: float = 0.0
     by: Source = Source.TIMING
@@ -136,11 +136,11 @@ class SessionProjection:
 
     @property
     def is_left_alone(self) -> bool:
-        return self.activity is State.DEAD and "tries" in self.detail
+        return self.activity is Activity.DEAD and "tries" in self.detail
 
     @property
-    def state(self) -> State:
-        return State.WAITING if self.asking else self.activity
+    def state(self) -> Activity:
+        return Activity.WAITING if self.asking else self.activity
 
     @property
     def agent_state(self) -> AgentState | None:
@@ -148,9 +148,9 @@ class SessionProjection:
         if (ask := self.asking) is not None:
             is_question = ask.reason is Reason.QUESTION
             return AgentState.WAITING_ANSWER if is_question else AgentState.WAITING_PERMISSION
-        if self.activity is State.STOPPED and self.detail.get("interrupted"):
+        if self.activity is Activity.STOPPED and self.detail.get("interrupted"):
             return AgentState.INTERRUPTED
-        if self.activity in (State.WORKING, State.HUNG) and self.calls:
+        if self.activity in (Activity.WORKING, Activity.HUNG) and self.calls:
             return AgentState.TOOL_USE
         return _AGENT_STATES.get(self.activity)
 
@@ -218,7 +218,7 @@ def load(document: Mapping[str, Any]) -> SessionProjection:
     return SessionProjection(
         **known
         | {
-            "activity": State(known["activity"]),
+            "activity": Activity(known["activity"]),
             "by": Source(known["by"]),
             "asks": tuple(_load_ask(ask) for ask in document["asks"]),
             "hold": _load_ask(document["hold"]) if document.get("hold") else None,

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from .event_log import EventLog
 from .identity import PlaceClaim
-from .model import Approval, Event, EventKind, Item, Session
+from .model import Approval, BossSession, Event, EventKind, Item
 from .projection import Ask, SessionProjection
 from .rules import make_ask_id
 
@@ -88,7 +88,7 @@ def _move_at(document: Mapping[str, Any], by: float) -> Mapping[str, Any]:
     return {**document, "at": move(float(at), by)} if isinstance(at, int | float) else document
 
 
-def move_session(session: Session, by: float) -> Session:
+def move_session(session: BossSession, by: float) -> BossSession:
     return replace(
         session,
         since=move(session.since, by),

@@ -41,7 +41,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from .model import UNDECIDED, Event, EventKind, Reason, Source, State, digest
+from .model import UNDECIDED, Activity, Event, EventKind, Reason, Source, digest
 from .projection import OVER, RESTING, Ask, SessionProjection, ToolCall
 
 SAME_MOMENT = 2.0
@@ -71,17 +71,19 @@ Reducer = Callable[[SessionProjection, Event], SessionProjection]
 
 
 def _registered(now: SessionProjection, event: Event) -> SessionProjection:
-    late = now.activity not in OVER and now.activity is not State.SEEN and event.at - now.since < SAME_MOMENT
+    late = (
+        now.activity not in OVER and now.activity is not Activity.SEEN and event.at - now.since < SAME_MOMENT
+    )
     if late and event.facts.get("how") in ("startup", "resume", None):
         return now
-    return _become(_end_asks(now, event, "registered"), State.STARTED, event, why="started")
+    return _become(_end_asks(now, event, "registered"), Activity.STARTED, event, why="started")
 
 
 def _ended(now: SessionProjection, event: Event) -> SessionProjection:
     if _is_of_another(now, event) or (now.is_left_alone and event.facts.get("comes_back")):
         return now
     detail = {"why": str(event.facts.get("why", ""))}
-    return _become(_end_asks(now, event, "ended"), State.ENDED, event, detail=detail, why="ended")
+    return _become(_end_asks(now, event, "ended"), Activity.ENDED, event, detail=detail, why="ended")
 
 
 def _gone(now: SessionProjection, event: Event) -> SessionProjection:
@@ -91,7 +93,12 @@ def _gone(now: SessionProjection, event: Event) -> SessionProjection:
     detail = {key: event.facts[key] for key in ("exit_code", "pid", "tries", "error") if key in event.facts}
     detail["was"] = str(now.state)
     return _become(
-        _end_asks(now, event, "dead"), State.DEAD, event, message=now.message, detail=detail, why="dead"
+        _end_asks(now, event, "dead"),
+        Activity.DEAD,
+        event,
+        message=now.message,
+        detail=detail,
+        why="dead",
     )
 
 
@@ -110,7 +117,7 @@ def _prompted(now: SessionProjection, event: Event) -> SessionProjection:
         return now
     now = replace(now, earlier=()) if now.earlier else now
     now = _end_asks(now, event, "prompted", lambda ask: not _led_to(event, ask))
-    return _become(now, State.WORKING, event, why="prompted")
+    return _become(now, Activity.WORKING, event, why="prompted")
 
 
 def _led_to(prompt: Event, ask: Ask) -> bool:
@@ -124,24 +131,26 @@ def _led_to(prompt: Event, ask: Ask) -> bool:
 
 def _working(now: SessionProjection, event: Event) -> SessionProjection:
     if event.facts.get("continued"):
-        return replace(_become(now, State.WORKING, event, why="working"), continued_at=event.at)
+        return replace(_become(now, Activity.WORKING, event, why="working"), continued_at=event.at)
     if event.facts.get("notice"):
-        has_message = now.activity is State.STOPPED and now.message
+        has_message = now.activity is Activity.STOPPED and now.message
         unread = ({"at": now.since, "message": now.message},) if has_message else ()
         now = replace(now, earlier=(*now.earlier, *unread)[-_EARLIER:])
-        return now if now.activity is State.WORKING else _become(now, State.WORKING, event, why="working")
+        return (
+            now if now.activity is Activity.WORKING else _become(now, Activity.WORKING, event, why="working")
+        )
     if event.source is Source.REGISTRY:
-        if now.activity is State.BACKGROUND:  # it does not say what is working
+        if now.activity is Activity.BACKGROUND:  # it does not say what is working
             return now
         now = _shut(now, event)
     return _at_work(now, event)
 
 
 def _at_work(now: SessionProjection, event: Event) -> SessionProjection:
-    lagging = now.activity in RESTING | {State.BACKGROUND} and event.at <= now.since + AFTERGLOW
-    if now.activity is State.WORKING or lagging:
+    lagging = now.activity in RESTING | {Activity.BACKGROUND} and event.at <= now.since + AFTERGLOW
+    if now.activity is Activity.WORKING or lagging:
         return now
-    return _become(now, State.WORKING, event, why="working")
+    return _become(now, Activity.WORKING, event, why="working")
 
 
 def _tool_began(now: SessionProjection, event: Event) -> SessionProjection:
@@ -193,12 +202,12 @@ def _stopped_by_hook(now: SessionProjection, event: Event) -> SessionProjection:
         return now
     facts = event.facts
     detail = {key: facts[key] for key in ("background", "shells") if facts.get(key)}
-    state = State.BACKGROUND if facts.get("background") else State.STOPPED
-    if state is State.STOPPED:
+    state = Activity.BACKGROUND if facts.get("background") else Activity.STOPPED
+    if state is Activity.STOPPED:
         now = _end_asks(now, event, "stopped")
     message = str(facts.get("message") or "")
     near = event.at - now.since <= SAME_MOMENT and (now.by > Source.HOOK or now.message == message)
-    was_known = now.activity is State.STOPPED and (near or recorded_at is not None)
+    was_known = now.activity is Activity.STOPPED and (near or recorded_at is not None)
     return _become(now, state, event, since=now.since if was_known else None, message=message, detail=detail)
 
 
@@ -208,37 +217,39 @@ def _rests(now: SessionProjection, event: Event) -> SessionProjection:
     if event.source is Source.REGISTRY:
         now = _shut(now, event)
     elif message:
-        now = _end_asks(now, event, "stopped") if now.activity is not State.BACKGROUND else now
+        now = _end_asks(now, event, "stopped") if now.activity is not Activity.BACKGROUND else now
     elif any(ask.key for ask in now.open_asks):  # a dialog that is not drawn yet
         return now
     elif event.source is Source.SCREEN:  # the screen shows dialogs, and shows none now
         now = _end_asks(now, event, "answered", lambda ask: not ask.key)
-    if now.activity is State.BACKGROUND:
+    if now.activity is Activity.BACKGROUND:
         return replace(now, message=now.message or message)
     if now.activity in RESTING:
         missed = message and event.at - now.since > SAME_MOMENT and message != now.message
         if not missed:
-            fills = now.activity is State.STOPPED and not now.message and not now.detail.get("interrupted")
+            fills = now.activity is Activity.STOPPED and not now.message and not now.detail.get("interrupted")
             return replace(now, message=message) if fills else now
-    elif now.activity in (State.SEEN, State.STARTED) and not message:
-        return now if now.activity is State.STARTED else _become(now, State.STARTED, event, why="started")
-    return _become(now, State.STOPPED, event, message=message)
+    elif now.activity in (Activity.SEEN, Activity.STARTED) and not message:
+        return (
+            now if now.activity is Activity.STARTED else _become(now, Activity.STARTED, event, why="started")
+        )
+    return _become(now, Activity.STOPPED, event, message=message)
 
 
 def _interrupted(now: SessionProjection, event: Event) -> SessionProjection:
-    return _come_to_rest(now, event, State.STOPPED, {"interrupted": True})
+    return _come_to_rest(now, event, Activity.STOPPED, {"interrupted": True})
 
 
 def _failed(now: SessionProjection, event: Event) -> SessionProjection:
-    return _come_to_rest(now, event, State.FAILED, _picked(event, "error"))
+    return _come_to_rest(now, event, Activity.FAILED, _picked(event, "error"))
 
 
 def _limited(now: SessionProjection, event: Event) -> SessionProjection:
-    return _come_to_rest(now, event, State.LIMITED, _picked(event, "error", "until"))
+    return _come_to_rest(now, event, Activity.LIMITED, _picked(event, "error", "until"))
 
 
 def _come_to_rest(
-    now: SessionProjection, event: Event, state: State, detail: dict[str, Any]
+    now: SessionProjection, event: Event, state: Activity, detail: dict[str, Any]
 ) -> SessionProjection:
     now, recorded_at = _repeated(now, event)
     if _is_past(now, recorded_at):
@@ -252,9 +263,9 @@ def _come_to_rest(
 
 
 def _hung(now: SessionProjection, event: Event) -> SessionProjection:
-    if now.activity not in (State.WORKING, State.BACKGROUND):
+    if now.activity not in (Activity.WORKING, Activity.BACKGROUND):
         return now
-    return _become(now, State.HUNG, event, message=now.message, detail=_picked(event, "evidence", "quiet"))
+    return _become(now, Activity.HUNG, event, message=now.message, detail=_picked(event, "evidence", "quiet"))
 
 
 # ── dialogs ──
@@ -428,7 +439,7 @@ def step(now: SessionProjection, event: Event) -> SessionProjection:
 
 def _become(
     now: SessionProjection,
-    state: State,
+    state: Activity,
     event: Event,
     *,
     since: float | None = None,

@@ -16,15 +16,15 @@ from . import identity, redate
 from .event_log import EventLog
 from .identity import PlaceClaim
 from .model import (
+    Activity,
     Approval,
     ApprovalState,
+    BossSession,
     Event,
     EventKind,
     Item,
     Reason,
-    Session,
     Source,
-    State,
     Wait,
     digest,
 )
@@ -39,7 +39,7 @@ _APPROVALS = 64
 """A dialog, and what was waiting before it."""
 _SAVED = tuple(
     one.name
-    for one in fields(Session)
+    for one in fields(BossSession)
     if one.name not in ("last_seen", "first_seen", "dated", "state", "since")
 )
 
@@ -48,13 +48,13 @@ _SAVED = tuple(
 class SessionEntry:
     """Everything that is known about one session."""
 
-    session: Session
+    session: BossSession
     event_log: EventLog = field(default_factory=EventLog)
     item: Item | None = None
     """The open one."""
     approvals: dict[str, Approval] = field(default_factory=dict)
     """Of the dialogs in its event log."""
-    saved: Session | None = None
+    saved: BossSession | None = None
     """The session as it is on disk, without what its events say."""
     resolved: tuple[Item, ...] = ()
     """The items that were resolved last, newest first."""
@@ -71,7 +71,7 @@ class Changes:
     """Events that a snapshot holds now: they need not be kept."""
     snapshots: dict[str, tuple[float, SessionProjection]] = field(default_factory=dict)
     """Sessions with a new snapshot, and from when on their events are replayed."""
-    sessions: dict[str, Session] = field(default_factory=dict)
+    sessions: dict[str, BossSession] = field(default_factory=dict)
     to_save: set[str] = field(default_factory=set)
     """Sessions with changes that their events do not hold."""
     items: dict[str, Item] = field(default_factory=dict)
@@ -135,7 +135,7 @@ class SessionIndex:
         set_back = now < self._now - redate.AHEAD
         changes = self.redate(now - self._now - redate.UNSEEN) if set_back else Changes()
         self._now = now
-        entry = self.entries.get(event.session_id) or SessionEntry(Session(event.session_id))
+        entry = self.entries.get(event.session_id) or SessionEntry(BossSession(event.session_id))
         if event.at > now + redate.AHEAD:  # else it would shut out everything that happens until then
             event = replace(event, at=max(now, entry.event_log.last_at + _MOMENT))
         fresh = entry.event_log.take(event) if event.kind is not EventKind.SEEN else True
@@ -209,13 +209,13 @@ class SessionIndex:
         """Return the sessions that claim to be there."""
         return {one for place in places for one in self._at.get(place, ())}
 
-    def _stand(self, session: Session, before: list[str]) -> None:
+    def _stand(self, session: BossSession, before: list[str]) -> None:
         for place in before:
             self._at.get(place, set()).discard(session.id)
         for place in identity.places(session):
             self._at.setdefault(place, set()).add(session.id)
 
-    def _replaced_by(self, session: Session) -> str | None:
+    def _replaced_by(self, session: BossSession) -> str | None:
         for place in identity.rivals(session):
             if (held := self.claims.get(place)) is None:
                 continue
@@ -247,13 +247,13 @@ class SessionIndex:
                 if one.id in newest or one.state is ApprovalState.OPEN
             }
 
-    def _described(self, entry: SessionEntry, at: float) -> Session:
+    def _described(self, entry: SessionEntry, at: float) -> BossSession:
         projection, session = entry.event_log.projection, entry.session
         replaced_by = self._replaced_by(session)
         over = replaced_by is not None or projection.activity in OVER
         return replace(
             session,
-            state=State.ENDED if replaced_by and projection.activity not in OVER else projection.state,
+            state=Activity.ENDED if replaced_by and projection.activity not in OVER else projection.state,
             since=projection.state_since,
             ended=(session.ended or at) if over else None,
             replaced_by=replaced_by,
@@ -356,7 +356,7 @@ def _redate(entry: SessionEntry, by: float, changes: Changes) -> None:
     changes.approvals.update(entry.approvals)
 
 
-def _differs(before: Session, after: Session) -> bool:
+def _differs(before: BossSession, after: BossSession) -> bool:
     """Whether more has changed than the time when it was last seen."""
     return replace(after, last_seen=before.last_seen, dated=before.dated) != before
 

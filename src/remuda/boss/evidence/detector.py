@@ -22,7 +22,7 @@ from remuda.tmux.address import Address, known_addresses
 from remuda.tmux.command import Tmux
 from remuda.tmux.panes import Pane, take_snapshot
 
-from ..attention.model import Event, EventKind, Source, State
+from ..attention.model import Activity, Event, EventKind, Source
 from ..service import BossService
 from .watches import report
 
@@ -125,7 +125,7 @@ class Detector:
             if scan.is_gone(key):
                 await self._report(EventKind.ENDED, session.id, {"why": "its pane is gone"})
             else:
-                self._watched[key] = Watched(session.id, None, 0.0, session.state is State.STOPPED)
+                self._watched[key] = Watched(session.id, None, 0.0, session.state is Activity.STOPPED)
         self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
@@ -160,7 +160,7 @@ class Detector:
         for session in self._service.sessions():
             same = (session.tmux or key[0], session.pane) == key and session.id.startswith("tmux-")
             if same and session.ended is None:
-                self._watched[key] = Watched(session.id, None, now, session.state is State.STOPPED)
+                self._watched[key] = Watched(session.id, None, now, session.state is Activity.STOPPED)
                 return self._watched[key]
         session_id = f"tmux-{pane.id}-{round(time.time() * 1000)}"
         self._watched[key] = Watched(session_id, text, now)

@@ -15,7 +15,7 @@ from remuda.agents.sources import AgentSources, BackgroundJob
 from remuda.durable import read_regular
 from remuda.untrusted import BadJson, parse_object
 
-from ..attention.model import Event, EventKind, Session, Source
+from ..attention.model import BossSession, Event, EventKind, Source
 
 
 class Jobs:
@@ -32,7 +32,7 @@ class Jobs:
         self._registries[folder] = sources
 
     def poll(
-        self, now: float, find_session: Callable[[str], Session | None], runs: Callable[[str], bool]
+        self, now: float, find_session: Callable[[str], BossSession | None], runs: Callable[[str], bool]
     ) -> list[Event]:
         """Return what has changed since the last poll. `find_session` returns None for an unknown session."""
         self._scan()
@@ -72,7 +72,7 @@ class Jobs:
             self._known[path] = self._changed[path] = job
 
 
-def _event(job: BackgroundJob, session: Session | None, *, runs: bool) -> Event | None:
+def _event(job: BackgroundJob, session: BossSession | None, *, runs: bool) -> Event | None:
     """Return the event of a job; None if there is nothing to report.
 
     A job that is done and whose process is gone is left out, as the agent's own list does.
@@ -84,7 +84,7 @@ def _event(job: BackgroundJob, session: Session | None, *, runs: bool) -> Event 
     return None
 
 
-def _has_not_ended(session: Session | None) -> bool:
+def _has_not_ended(session: BossSession | None) -> bool:
     return session is not None and session.ended is None
 
 

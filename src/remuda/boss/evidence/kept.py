@@ -28,8 +28,8 @@ from remuda.names import is_name
 from remuda.paths import SessionPaths, private_folder, sessions_folder
 from remuda.untrusted import BadJson, bounded, finite, one_line
 
-from ..attention.model import Event, EventKind, Origin, Session
-from ..http.events import read_hook, read_text
+from ..attention.model import BossSession, Event, EventKind, Origin
+from ..http.event_routes import read_hook, read_text
 from ..service import BossService
 from ..session_details import SessionDetails
 from . import kept_events
@@ -135,7 +135,7 @@ class KeptSessions:
         finally:
             known.set()
 
-    def _is_left(self, session: Session) -> bool:
+    def _is_left(self, session: BossSession) -> bool:
         """Whether we know the session and it has no keeper: it ended while no boss ran, or was killed."""
         if session.origin is not Origin.KEPT or session.ended is not None or not session.name:
             return False

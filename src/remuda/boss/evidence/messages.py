@@ -19,7 +19,7 @@ from remuda.paths import SessionPaths, sessions_folder
 from remuda.tasks import TaskSet
 from remuda.untrusted import finite
 
-from ..attention.model import Origin, Session
+from ..attention.model import BossSession, Origin
 from ..service import BossService
 from .watches import PollSettings, Watches
 
@@ -61,7 +61,7 @@ class Messages:
         watcher = self._service.feed.watch()
         try:
             async for change in watcher:
-                if isinstance(change.value, Session) and _has_inbox(change.value):
+                if isinstance(change.value, BossSession) and _has_inbox(change.value):
                     self._follow(str(change.value.name))
         finally:
             watcher.close()
@@ -126,7 +126,7 @@ class Messages:
         self._service.set_details(session.id, replace(self._service.details(session.id), waiting=waiting))
 
 
-def _has_inbox(session: Session) -> bool:
+def _has_inbox(session: BossSession) -> bool:
     kept = session.origin is Origin.KEPT and session.ended is None and session.replaced_by is None
     return kept and session.name is not None and is_name(session.name)
 

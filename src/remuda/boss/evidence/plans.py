@@ -14,7 +14,7 @@ from remuda.errors import NotInQueue, NotSafe, RemudaError
 from remuda.tasks import TaskSet
 
 from ..attention.display import why_hidden
-from ..attention.model import Approval, ApprovalState, Reason, Session
+from ..attention.model import Approval, ApprovalState, BossSession, Reason
 from ..conversation_page import read_page, reader_of, transcript_of
 from ..service import BossService
 
@@ -96,7 +96,7 @@ def _is_wanted(approval: Approval) -> bool:
     )
 
 
-def _read_plan(session: Session, approval: Approval) -> str | None:
+def _read_plan(session: BossSession, approval: Approval) -> str | None:
     """Return the plan of the only call that waits for this request; None if that is not certain. Blocks."""
     reader, path = reader_of(session), transcript_of(session)
     if reader is None or path is None:

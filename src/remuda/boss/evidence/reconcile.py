@@ -29,7 +29,7 @@ from remuda.tmux.command import Tmux
 from remuda.tmux.panes import Snapshot, take_snapshot
 
 from ..attention.identity import is_stand_in
-from ..attention.model import Event, EventKind, Origin, Session, Source, State
+from ..attention.model import Activity, BossSession, Event, EventKind, Origin, Source
 from ..service import BossService
 from .jobs import Jobs, rests_event
 from .processes import Processes, started_at
@@ -47,10 +47,10 @@ SETTLE = 0.2
 _LAST_WORDS = 0.3
 _LAST_WORDS_INTERVAL = 0.05
 _CLOCK_SLACK = 2.0
-_CONTRADICTIONS: dict[EventKind, frozenset[State]] = {
-    EventKind.STOPPED: frozenset({State.WORKING, State.WAITING, State.HUNG}),
-    EventKind.WORKING: frozenset({State.STOPPED, State.WAITING, State.FAILED, State.STARTED}),
-    EventKind.ASKED: frozenset({State.WORKING}),
+_CONTRADICTIONS: dict[EventKind, frozenset[Activity]] = {
+    EventKind.STOPPED: frozenset({Activity.WORKING, Activity.WAITING, Activity.HUNG}),
+    EventKind.WORKING: frozenset({Activity.STOPPED, Activity.WAITING, Activity.FAILED, Activity.STARTED}),
+    EventKind.ASKED: frozenset({Activity.WORKING}),
 }
 """What a registry says, and the states that it contradicts."""
 
@@ -93,13 +93,13 @@ class Reconcile:
         await self._tasks.aclose()
         await self._transcripts.save(set(self._files))
 
-    def _find_session(self, session_id: str) -> Session | None:
+    def _find_session(self, session_id: str) -> BossSession | None:
         try:
             return self._service.session(session_id)
         except RemudaError:
             return None
 
-    def _sessions(self) -> list[Session]:
+    def _sessions(self) -> list[BossSession]:
         """Return the sessions to check: running, and without a keeper."""
         return [session for session in self._service.sessions() if _matters(session)]
 
@@ -117,7 +117,7 @@ class Reconcile:
         finally:
             watcher.close()
 
-    async def _follow(self, session: Session) -> None:
+    async def _follow(self, session: BossSession) -> None:
         if session.pid is not None and not self._processes.watch(session.pid):
             self._on_end(session.pid)
         if (sources := find_sources(session.agent)) is None:
@@ -142,11 +142,11 @@ class Reconcile:
             self._registry.add_folder(folder, sources, time.time())
             self._jobs.add_registry(folder, sources)
 
-    def _found_transcript(self, sources: AgentSources, session: Session) -> str | None:
+    def _found_transcript(self, sources: AgentSources, session: BossSession) -> str | None:
         path = sources.find_transcript(self._env, session.id)
         return str(path) if path else None
 
-    def _await_transcript(self, sources: AgentSources, session: Session) -> str | None:
+    def _await_transcript(self, sources: AgentSources, session: BossSession) -> str | None:
         """Watch for the transcript: a quick first turn changes no other watched file.
 
         Returns its path if it exists by now.
@@ -234,7 +234,7 @@ class Reconcile:
             if session.pid == pid and (event := self._end_of(session, pid, now, killed)) is not None:
                 await self._report([event])
 
-    def _end_of(self, session: Session, pid: int, now: float, killed: bool) -> Event | None:
+    def _end_of(self, session: BossSession, pid: int, now: float, killed: bool) -> Event | None:
         """Return None for a background agent at rest: it still waits for an answer."""
         job = self._jobs.of_session(session.id)
         if job is not None and job.state != "stopped":
@@ -271,7 +271,7 @@ class Reconcile:
         await self._find_panes(self._sessions())
         await self._transcripts.save(set(self._files))
 
-    async def _poll_session(self, session: Session, now: float) -> None:
+    async def _poll_session(self, session: BossSession, now: float) -> None:
         if session.pid is not None and not self._is_same(session, session.pid):
             self._on_end(session.pid)
             return
@@ -282,7 +282,7 @@ class Reconcile:
         if session.pid is not None and (entry := self._registry.entry(session.pid)):
             await self._weigh(session, entry, now)
 
-    def _is_same(self, session: Session, pid: int) -> bool:
+    def _is_same(self, session: BossSession, pid: int) -> bool:
         """Whether the pid still means the session's process.
 
         The clock, which can be set, is compared only once.
@@ -297,7 +297,7 @@ class Reconcile:
             self._proven[session.id] = pid
         return same
 
-    async def _weigh(self, session: Session, entry: RegistryEntry, now: float) -> None:
+    async def _weigh(self, session: BossSession, entry: RegistryEntry, now: float) -> None:
         """Believe a registry that has contradicted the other sources for a full cycle."""
         event = entry.event
         doubt = (entry.status, entry.status_since, session.state, session.since)
@@ -322,7 +322,7 @@ class Reconcile:
 
     # ── panes ──
 
-    async def _find_terminals(self, sessions: list[Session]) -> None:
+    async def _find_terminals(self, sessions: list[BossSession]) -> None:
         """Find the terminals of sessions that a server of several terminals runs."""
         for sources in all_sources():
             kind: SharedTerminals | None = getattr(sources, "terminals", None)
@@ -337,7 +337,7 @@ class Reconcile:
                     event = Event(EventKind.SEEN, one.id, time.time(), Source.PROCESS, "", facts)
                     await self._report([event])
 
-    async def _find_panes(self, sessions: list[Session]) -> None:
+    async def _find_panes(self, sessions: list[BossSession]) -> None:
         """Find the panes of sessions whose hooks do not report them."""
         pids = {session.pid for session in sessions if session.pid is not None}
         self._searched &= pids
@@ -369,20 +369,20 @@ def _ask_keeper(pid: int) -> bool | None:
     return None if holder.child_pid == 0 else holder.child_pid == pid
 
 
-def _matters(session: Session) -> bool:
+def _matters(session: BossSession) -> bool:
     return session.ended is None and session.origin is not Origin.KEPT and not is_stand_in(session.id)
 
 
-def _is_served(session: Session, agent: str, kind: SharedTerminals) -> bool:
+def _is_served(session: BossSession, agent: str, kind: SharedTerminals) -> bool:
     """Whether a shared server runs it, and its terminal is not known."""
     return session.agent == agent and session.entrypoint == kind.entrypoint and session.pid is None
 
 
-def _is_busy(session: Session) -> bool:
-    return session.state in (State.WORKING, State.WAITING)
+def _is_busy(session: BossSession) -> bool:
+    return session.state in (Activity.WORKING, Activity.WAITING)
 
 
-def _began_before(session: Session, pid: int) -> bool:
+def _began_before(session: BossSession, pid: int) -> bool:
     """Whether the process was running when we first heard of it."""
     began = started_at(pid)
     return began is None or began <= session.dated.get("pid", session.last_seen) + _CLOCK_SLACK

@@ -18,7 +18,7 @@ from remuda.agents import PLAIN_AGENTS
 from remuda.duration import parse_duration
 from remuda.errors import RemudaError
 
-from ..attention.model import Event, EventKind, Session, Source, State
+from ..attention.model import Activity, BossSession, Event, EventKind, Source
 from ..service import BossService
 from .watches import report
 
@@ -28,7 +28,7 @@ VARIABLE = "REMUDA_HUNG_AFTER"
 HUNG_AFTER = 600.0
 CALL_FACTOR = 6
 _LOOK_INTERVAL = 15.0
-_AT_WORK = (State.WORKING, State.BACKGROUND, State.HUNG)
+_AT_WORK = (Activity.WORKING, Activity.BACKGROUND, Activity.HUNG)
 _REPORTS_NOTHING = (*PLAIN_AGENTS, "other")
 
 
@@ -108,8 +108,10 @@ class Silence:
         self._states = {one.id: self._states[one.id] for one in sessions if one.id in self._states}
         for session in sessions:
             sign = Sign(self._service.last_event(session.id), _size(session.transcript_path))
-            state = self._states.setdefault(session.id, SilentSession(sign, now, session.state is State.HUNG))
-            is_long = session.state is State.BACKGROUND or self._service.is_in_call(session.id)
+            state = self._states.setdefault(
+                session.id, SilentSession(sign, now, session.state is Activity.HUNG)
+            )
+            is_long = session.state is Activity.BACKGROUND or self._service.is_in_call(session.id)
             since = state.since
             kind = state.see(sign, now, self._limit * (CALL_FACTOR if is_long else 1))
             if kind is not None:
@@ -118,7 +120,7 @@ class Silence:
                 event = self._service.last_event(session.id)
                 state.sign = Sign(event, sign.transcript)
 
-    async def _report(self, kind: EventKind, session: Session, seconds: float) -> None:
+    async def _report(self, kind: EventKind, session: BossSession, seconds: float) -> None:
         at = self._service.clock()
         facts = {"quiet": round(seconds), "evidence": "no hook, and no line in its transcript"}
         facts = facts if kind is EventKind.HUNG else {}
@@ -127,7 +129,7 @@ class Silence:
         await report(self._service, [Event(kind, session.id, at, Source.PROCESS, event_id, facts)])
 
 
-def _may_hang(session: Session) -> bool:
+def _may_hang(session: BossSession) -> bool:
     """Whether the session is running and its agent reports events."""
     is_there = session.ended is None and session.replaced_by is None
     return is_there and session.agent not in _REPORTS_NOTHING and session.state in _AT_WORK

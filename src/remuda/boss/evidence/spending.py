@@ -27,7 +27,7 @@ from remuda.turns.holds import holds_file, load_holds, save_holds
 from remuda.untrusted import dump_json, finite, parse_object
 
 from ..attention.display import label
-from ..attention.model import Approval, Event, EventKind, Item, Reason, Session, Source, digest
+from ..attention.model import Approval, BossSession, Event, EventKind, Item, Reason, Source, digest
 from ..budgets import (
     BUDGET_REFUSES,
     BudgetAction,
@@ -194,7 +194,7 @@ class Spending:
         watcher = self._service.feed.watch()
         try:
             async for change in watcher:
-                if isinstance(change.value, Session):
+                if isinstance(change.value, BossSession):
                     self._changed.set()
         finally:
             watcher.close()
@@ -253,7 +253,7 @@ class Spending:
                 at_work[session.id] = now
         self._at_work = at_work
 
-    def _live(self) -> list[Session]:
+    def _live(self) -> list[BossSession]:
         return [one for one in self._service.sessions() if one.ended is None and one.replaced_by is None]
 
     async def _accounts(self) -> tuple[list[LimitAccount], Prices]:
@@ -307,7 +307,7 @@ class Spending:
         for account in accounts:
             self._warn(account, prices.currency)
 
-    async def _report(self, session: Session, facts: dict[str, Any]) -> None:
+    async def _report(self, session: BossSession, facts: dict[str, Any]) -> None:
         at = self._service.clock()
         log.info("session %s: %s", session.id, facts.get("message") or "no budget holds it any more")
         event_id = f"budget:{session.id}:{at}"
@@ -401,7 +401,7 @@ def _holds(account: LimitAccount) -> bool:
     return account.is_over and account.limit.action is not BudgetAction.WARN
 
 
-def _earlier(session: Session, named: Mapping[str, float]) -> tuple[str, ...]:
+def _earlier(session: BossSession, named: Mapping[str, float]) -> tuple[str, ...]:
     """Return the earlier conversations of a kept session, also before it was resumed.
 
     `named`: all of that name, with the time when each was first seen.
@@ -416,7 +416,7 @@ def _earlier(session: Session, named: Mapping[str, float]) -> tuple[str, ...]:
     return tuple(one for one in others if not one.startswith("kept:") and named[one] >= since)
 
 
-def _as_live(session: Session, named: Mapping[str, float]) -> LiveSession:
+def _as_live(session: BossSession, named: Mapping[str, float]) -> LiveSession:
     folder = session.repo or session.cwd
     sources = find_sources(session.agent)
     reports = sources is not None and sources.conversations is not None

@@ -23,7 +23,7 @@ from remuda.untrusted import parse_object
 
 from ..attention.model import Event
 from ..folder import BossFolder
-from ..http.events import read_hook
+from ..http.event_routes import read_hook
 from ..service import BossService
 from .watches import PollSettings, Watches
 

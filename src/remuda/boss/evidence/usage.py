@@ -26,7 +26,7 @@ from remuda.names import is_name
 from remuda.paths import SessionPaths, sessions_folder
 from remuda.tasks import TaskSet
 
-from ..attention.model import Session
+from ..attention.model import BossSession
 from ..records import figures
 from ..records.figures import UsageDelta
 from ..records.rows import Statement
@@ -44,7 +44,7 @@ _RECORDS = 2000
 """Of one transaction. A long file is counted in steps, so that the boss goes on with other work."""
 
 
-class Usage:
+class UsageReader:
     name = "usage"
 
     def __init__(self, service: BossService, cycle: float = CYCLE, settle: float = SETTLE) -> None:
@@ -70,7 +70,7 @@ class Usage:
         watcher = self._service.feed.watch()
         try:
             async for change in watcher:
-                if isinstance(change.value, Session) and change.value.transcript_path:
+                if isinstance(change.value, BossSession) and change.value.transcript_path:
                     self._read_soon(change.value.id)
         finally:
             watcher.close()
@@ -98,17 +98,17 @@ class Usage:
             self._accounts = {path: one for path, one in self._accounts.items() if path in known}
             await asyncio.sleep(self._cycle)
 
-    def _reader(self, session: Session) -> ConversationReader | None:
+    def _reader(self, session: BossSession) -> ConversationReader | None:
         sources = find_sources(session.agent)
         return sources.conversations if sources is not None else None
 
-    def _paths(self, session: Session) -> list[str]:
+    def _paths(self, session: BossSession) -> list[str]:
         reader, path = self._reader(session), session.transcript_path
         if reader is None or not path:
             return []
         return [path, *map(str, reader.usage_files(Path(path)))]
 
-    async def _count(self, session: Session) -> None:
+    async def _count(self, session: BossSession) -> None:
         reader = self._reader(session)
         if reader is None:
             return
@@ -140,7 +140,7 @@ class Usage:
             account = FileAccount(session_id)
         return self._accounts.setdefault(path, account)
 
-    async def _count_file(self, session: Session, reader: ConversationReader, path: str) -> None:
+    async def _count_file(self, session: BossSession, reader: ConversationReader, path: str) -> None:
         owner = await asyncio.to_thread(_owner, session)
         while True:
             account = self._accounts[path].copy()
@@ -178,7 +178,7 @@ def _is_another(path: str, account: FileAccount) -> bool:
     return found.st_ino != account.inode or found.st_size < account.offset
 
 
-def _owner(session: Session) -> Owner:
+def _owner(session: BossSession) -> Owner:
     """Only the record of a kept session says which account it uses."""
     account = None
     if session.name is not None and is_name(session.name):

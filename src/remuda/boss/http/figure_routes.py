@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from remuda.boss.attention.display import label
-from remuda.boss.attention.model import Origin, Session
+from remuda.boss.attention.model import BossSession, Origin
 from remuda.boss.conversation_page import read_page, reader_of, transcript_of
 from remuda.boss.git_changes import find_changes
 from remuda.boss.ports import BossParts
@@ -76,7 +76,7 @@ async def get_changes(boss: BossParts, request: ApiRequest) -> ApiResponse:
     return ApiResponse(bounded(changes))
 
 
-def _start_commit(session: Session) -> str | None:
+def _start_commit(session: BossSession) -> str | None:
     """Return the commit that the session's own worktree began at."""
     if session.origin is not Origin.KEPT or not session.name or not is_name(session.name):
         return None
@@ -174,7 +174,7 @@ def _label(boss: BossParts, row: dict[str, Any]) -> str | None:
         return label(None, row["folder"], row["session_id"])
 
 
-def _name(session: Session) -> str:
+def _name(session: BossSession) -> str:
     return label(session.name, session.repo or session.cwd, session.id)
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from remuda.agents.state import State as AgentState
-from remuda.boss.attention.model import Reason, State
+from remuda.boss.attention.model import Activity, Reason
 from remuda.boss.evidence.limits import limits
 from remuda.boss.ports import BossParts
 from remuda.paths import accounts_folder
@@ -40,7 +40,7 @@ def _lines(boss: BossParts) -> Iterable[str]:
     yield from _one("queue_hidden_items", "gauge", "Queue items that are hidden: skipped or snoozed.", hidden)
     yield from _family("agents", "gauge", "Agents, by state.", "state", _all(AgentState, doing))
     older = "Agents, by the older state words of the boss."
-    yield from _family("sessions", "gauge", older, "state", _all(State, states))
+    yield from _family("sessions", "gauge", older, "state", _all(Activity, states))
     yield from _one(
         "approvals_open", "gauge", "Permission requests without a decision.", len(service.open_approvals())
     )

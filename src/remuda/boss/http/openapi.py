@@ -11,7 +11,7 @@ from remuda.boss.ports import BossParts
 
 from . import (
     change_routes,
-    events,
+    event_routes,
     figure_routes,
     fleet_routes,
     login_routes,
@@ -146,7 +146,7 @@ def openapi_route(routes: Sequence[Route]) -> Route:
 
 # Those that are called most come first.
 _OWN: tuple[Route, ...] = (
-    *events.ROUTES,
+    *event_routes.ROUTES,
     *permission_routes.WAIT_ROUTES,
     *trail_boss.ROUTES,
     *change_routes.ROUTES,

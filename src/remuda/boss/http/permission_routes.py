@@ -14,7 +14,7 @@ from remuda.untrusted import one_line
 
 from . import elsewhere
 from .brief import MOST
-from .events import HOOK_FIELDS, asked_of, take_hook
+from .event_routes import HOOK_FIELDS, asked_of, take_hook
 from .page import request_page
 from .queue_routes import approval_document
 from .route import EVENT_BYTES, ApiRequest, ApiResponse, Route

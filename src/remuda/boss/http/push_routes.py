@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remuda.boss.attention.model import Item, Reason, Session
+from remuda.boss.attention.model import BossSession, Item, Reason
 from remuda.boss.notices.notification import Notice, words
 from remuda.boss.notices.push import PushSubscriptions, document
 from remuda.boss.notices.webpush import HOW_TO_INSTALL
@@ -48,7 +48,7 @@ async def post_unsubscribe(boss: BossParts, request: ApiRequest) -> ApiResponse:
 
 async def post_test(boss: BossParts, request: ApiRequest) -> ApiResponse:
     item = Item("", "", Reason.STOPPED, 0.0, "This is a test notice from Remuda.")
-    notice = Notice(words(item, Session("", name="test")))
+    notice = Notice(words(item, BossSession("", name="test")))
     return ApiResponse({"browsers": await _push(boss).test(notice, request.login)})
 
 

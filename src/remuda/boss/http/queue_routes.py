@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from remuda.async_session import AsyncSession
 from remuda.boss.answers.decided import decision_document
 from remuda.boss.attention.display import label
-from remuda.boss.attention.model import Approval, Item, Origin, Session, document
+from remuda.boss.attention.model import Approval, BossSession, Item, Origin, document
 from remuda.boss.evidence.limits import limits_and_held
 from remuda.boss.ports import BossParts
 from remuda.boss.session_details import NOTHING
@@ -46,7 +46,7 @@ _QUEUE = record(
 _SECONDS = {"type": "number", "minimum": 0, "maximum": _MOST}
 
 
-def session_document(boss: BossParts, session: Session, most: int | None = None) -> dict[str, Any]:
+def session_document(boss: BossParts, session: BossSession, most: int | None = None) -> dict[str, Any]:
     """`state` has the older words of the boss, `agent_state` those of `remuda ls`."""
     fields: dict[str, Any] = document(session)
     details = boss.service.details(session.id)
@@ -98,7 +98,7 @@ def _decision(boss: BossParts, item: Item) -> dict[str, Any] | None:
 
 def change_document(boss: BossParts, value: Any, most: int | None = None) -> Any:
     """Return a change as the stream and the lists show it."""
-    if isinstance(value, Session):
+    if isinstance(value, BossSession):
         return session_document(boss, value, most)
     if isinstance(value, Approval):
         return approval_document(value, most)
@@ -156,7 +156,7 @@ async def get_session(boss: BossParts, request: ApiRequest) -> ApiResponse:
 
 
 async def explain(
-    boss: BossParts, session: Session, at_once: asyncio.Semaphore | None = None
+    boss: BossParts, session: BossSession, at_once: asyncio.Semaphore | None = None
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return a session and its evidence, of the same moment.
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from remuda.agents.state import State as AgentState
-from remuda.boss.attention.model import ApprovalState, EventKind, Origin, Reason, Source, State
+from remuda.boss.attention.model import Activity, ApprovalState, EventKind, Origin, Reason, Source
 from remuda.errors import InvalidOptions
 
 Schema = dict[str, Any]
@@ -85,7 +85,7 @@ SESSION = record(
         "transcript_path": _MAYBE_TEXT,
         "entrypoint": _MAYBE_TEXT,
         "title": _MAYBE_TEXT,
-        "state": one_of(State),
+        "state": one_of(Activity),
         "agent_state": nullable({"type": "string", "enum": [*AgentState, "unreachable"]}),
         "since": NUMBER,
         "first_seen": NUMBER,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from remuda.async_session import AsyncSession
-from remuda.boss.attention.model import Session as Agent
+from remuda.boss.attention.model import BossSession
 from remuda.boss.evidence.messages import short_step
 from remuda.boss.ports import BossParts
 from remuda.errors import InvalidOptions, NotInQueue, NotSafe, SessionDead, SessionUnreachable
@@ -43,7 +43,7 @@ _HISTORY_CHARACTERS = 1 << 20
 _GRACE = {"type": "number", "minimum": 0, "maximum": 60}
 
 
-def find(boss: BossParts, word: str) -> tuple[Agent | None, str | None]:
+def find(boss: BossParts, word: str) -> tuple[BossSession | None, str | None]:
     """Return the agent that the boss knows, and the name of its kept session.
 
     A session that ended long ago is known by its record alone.
@@ -69,7 +69,7 @@ def kept_name(boss: BossParts, word: str, what: str) -> str:
     return name
 
 
-def refuse_replaced(agent: Agent) -> None:
+def refuse_replaced(agent: BossSession) -> None:
     """Raise `NotSafe` if the terminal of an agent is another one's by now."""
     if agent.replaced_by is not None:
         raise NotSafe(f"the session '{agent.name}' is now in another conversation", hint="use its name")
@@ -117,10 +117,10 @@ async def _start(
     return ApiResponse({"name": session.name, "session": session_document(boss, agent) if agent else None})
 
 
-async def _heard_of(boss: BossParts, name: str) -> Agent | None:
+async def _heard_of(boss: BossParts, name: str) -> BossSession | None:
     """Wait a moment for the boss to follow it: its keeper has just begun."""
 
-    def known() -> Agent | None:
+    def known() -> BossSession | None:
         own = (one for one in boss.service.sessions() if one.name == name and one.ended is None)
         return next((one for one in own if one.replaced_by is None), None)
 
@@ -254,7 +254,7 @@ async def get_screen(boss: BossParts, request: ApiRequest) -> ApiResponse:
     return ApiResponse(bounded(await reachable(asyncio.to_thread(read))))
 
 
-def _tmux(agent: Agent) -> Tmux:
+def _tmux(agent: BossSession) -> Tmux:
     return Tmux(Address.of(agent.tmux) if agent.tmux else Address.named("default", os.environ), os.environ)
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from remuda.admission.credentials import load_token
-from remuda.boss.attention.model import Event, EventKind, Item, Reason, Session, Source
+from remuda.boss.attention.model import BossSession, Event, EventKind, Item, Reason, Source
 from remuda.boss.ports import BossParts
 from remuda.durable import replace_file
 from remuda.errors import FolderUnusable, InvalidOptions, RemudaError
 from remuda.untrusted import BadJson, parse_object
 
-from .events import read_hook
+from .event_routes import read_hook
 from .route import EVENT_BYTES, ApiRequest, ApiResponse, Route
 from .schema import ANYTHING, ID, PAYLOAD, TEXT, Schema, check
 
@@ -143,11 +143,11 @@ def _next(boss: BossParts, otherwise: str) -> dict[str, Any]:
     return {"paneId": session.pane, "sessionId": item.session_id, "reason": None}
 
 
-def _first(boss: BossParts) -> tuple[Item, Session] | None:
+def _first(boss: BossParts) -> tuple[Item, BossSession] | None:
     return next(iter(_in_panes(boss)), None)
 
 
-def _in_panes(boss: BossParts) -> list[tuple[Item, Session]]:
+def _in_panes(boss: BossParts) -> list[tuple[Item, BossSession]]:
     """Return the items of sessions in panes: Trail Boss's clients know no others."""
     items = [(item, boss.service.session(item.session_id)) for item in boss.service.queue()]
     return [(item, session) for item, session in items if session.pane]
@@ -159,7 +159,7 @@ async def get_queue(boss: BossParts, _request: ApiRequest) -> ApiResponse:
     return ApiResponse({"items": [_item(*one) for one in items[:_SHOWN]], "count": len(items)})
 
 
-def _item(item: Item, session: Session) -> dict[str, Any]:
+def _item(item: Item, session: BossSession) -> dict[str, Any]:
     return {
         "id": int(item.id, 16),
         "session_id": item.session_id,

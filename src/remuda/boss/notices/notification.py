@@ -15,7 +15,7 @@ from typing import Any
 from remuda.untrusted import one_line, printable
 
 from ..attention.display import label
-from ..attention.model import Item, Reason, Session
+from ..attention.model import BossSession, Item, Reason
 from .buttons import question_text, short
 from .notify_file import NotifySettings
 
@@ -101,9 +101,9 @@ def is_quiet(settings: NotifySettings, now: float) -> bool:
 # ── what ──
 
 
-def words(item: Item, session: Session | None, link: str = "", page: str = "") -> dict[str, str]:
+def words(item: Item, session: BossSession | None, link: str = "", page: str = "") -> dict[str, str]:
     """Return the fields of a notice: each is bounded and printable, and all but `message` are one line."""
-    session = session or Session(item.session_id)
+    session = session or BossSession(item.session_id)
     name = short(label(session.name, session.repo or session.cwd, session.id), _NAME)
     asked = item.detail.get("options") if item.reason is Reason.QUESTION else None
     message = question_text(asked) if isinstance(asked, list) and asked else short(item.message, _SHORT)

@@ -13,16 +13,16 @@ from ..attention import projection
 from ..attention.event_log import EventLog
 from ..attention.identity import PlaceClaim, without_stored_hearsay
 from ..attention.model import (
+    Activity,
     Approval,
     ApprovalState,
+    BossSession,
     Event,
     EventKind,
     Item,
     Origin,
     Reason,
-    Session,
     Source,
-    State,
 )
 from ..attention.session_index import Changes, SessionEntry, make_item_id
 
@@ -171,7 +171,7 @@ def pruning(before: float, history: int, keep: list[str]) -> Iterator[Statement]
 _json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
-def _plain(value: Session | Item | Approval) -> dict[str, Any]:
+def _plain(value: BossSession | Item | Approval) -> dict[str, Any]:
     return {one.name: getattr(value, one.name) for one in fields(value)}
 
 
@@ -198,10 +198,10 @@ def read_item(document: str) -> Item:
     return Item(**fields_known | {"reason": Reason(fields_known["reason"])})
 
 
-def read_session(document: str) -> Session:
-    fields_known = _known(Session, _read(document))
-    session = Session(
-        **fields_known | {"state": State(fields_known["state"]), "origin": Origin(fields_known["origin"])}
+def read_session(document: str) -> BossSession:
+    fields_known = _known(BossSession, _read(document))
+    session = BossSession(
+        **fields_known | {"state": Activity(fields_known["state"]), "origin": Origin(fields_known["origin"])}
     )
     return without_stored_hearsay(session)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remuda.agents.acp.line_editor import MOST_CHARACTERS, Key, Line, LineEditor, width
+from remuda.agents.acp.line_editor import MOST_CHARACTERS, EditedLine, KeyPress, LineEditor, width
 
 _PASTE = b"\x1b[200~two\rlines\x1b[201~"
 
@@ -35,12 +35,15 @@ def test_editor_any_split_gives_the_same_text(typed: bytes, text: str) -> None:
 
 def test_editor_enter_finishes_a_line_and_an_empty_one_is_nothing() -> None:
     editor = LineEditor()
-    assert editor.feed(b"\r  \rone\rtwo" + _PASTE + b"\rrest") == [Line("one"), Line("twotwo\nlines")]
+    assert editor.feed(b"\r  \rone\rtwo" + _PASTE + b"\rrest") == [
+        EditedLine("one"),
+        EditedLine("twotwo\nlines"),
+    ]
     assert editor.text == "rest"
 
 
 def test_editor_control_keys_without_a_line_are_reported() -> None:
-    assert LineEditor().feed(b"\x03\x04x\x04") == [Key.INTERRUPT, Key.END]
+    assert LineEditor().feed(b"\x03\x04x\x04") == [KeyPress.INTERRUPT, KeyPress.END]
 
 
 def test_editor_text_is_bounded() -> None:

@@ -7,7 +7,15 @@ import json
 import pytest
 
 from remuda.agents.acp import protocol
-from remuda.agents.acp.protocol import Call, Notice, Reply, RpcReader, TextPiece, ToolBegan, ToolEnded
+from remuda.agents.acp.protocol import (
+    Call,
+    Notification,
+    Response,
+    RpcReader,
+    TextPiece,
+    ToolBegan,
+    ToolEnded,
+)
 
 _ASKED = {
     "jsonrpc": "2.0",
@@ -34,8 +42,8 @@ _BYTES = b"".join(json.dumps(line, ensure_ascii=False).encode() + b"\n" for line
 
 def test_reader_any_split_gives_the_same_messages() -> None:
     whole = list(RpcReader().feed(_BYTES))
-    assert [type(one) for one in whole] == [Reply, Notice, Call, Reply]
-    assert whole[3] == Reply(2, {}, "no: é why", -32000)
+    assert [type(one) for one in whole] == [Response, Notification, Call, Response]
+    assert whole[3] == Response(2, {}, "no: é why", -32000)
     for at in range(len(_BYTES)):
         reader = RpcReader()
         assert [*reader.feed(_BYTES[:at]), *reader.feed(_BYTES[at:])] == whole

@@ -21,7 +21,10 @@ def _record(kind: str, agent: str | None = None, **data: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("record", "entries"),
     [
-        (_record("user.message", content="hi", messageId="m1"), [Entry("e1", EntryKind.PROMPT, AT, "hi")]),
+        (
+            _record("user.message", content="hi", messageId="m1"),
+            [Entry("e1", EntryKind.PROMPT, AT, "hi")],
+        ),
         (
             _record("assistant.message", content="done", toolRequests=[]),
             [Entry("e1", EntryKind.ANSWER, AT, "done")],

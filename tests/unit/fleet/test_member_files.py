@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from remuda.fleet.journal import DurableMap, SentMessages
+from remuda.fleet.member_files import DurableMap, SentMessages
 
 
 def test_a_change_of_the_table_is_on_the_disk(tmp_path: Path) -> None:
