@@ -150,14 +150,27 @@ def read_settings(path: Path) -> dict[str, Any]:
     return as_object(found)
 
 
+def user_file(env: Mapping[str, str]) -> Path:
+    return config_folder(env) / "settings.json"
+
+
+def project_file(cwd: Path) -> Path:
+    return cwd / ".claude" / "settings.json"
+
+
+def local_file(cwd: Path) -> Path:
+    """Return the project's file for one user. It is not committed, so it may have paths of this machine."""
+    return cwd / ".claude" / "settings.local.json"
+
+
+def settings_files(env: Mapping[str, str], cwd: Path) -> list[Path]:
+    """Return the files that apply in `cwd`, the strongest last; they need not exist."""
+    return [user_file(env), project_file(cwd), local_file(cwd)]
+
+
 def user_settings(env: Mapping[str, str], cwd: Path) -> list[dict[str, Any]]:
     """Return the user's settings that apply in `cwd`, the strongest first."""
-    project = cwd / ".claude"
-    return [
-        read_settings(project / "settings.local.json"),
-        read_settings(project / "settings.json"),
-        read_settings(config_folder(env) / "settings.json"),
-    ]
+    return [read_settings(path) for path in reversed(settings_files(env, cwd))]
 
 
 def registry_folder(env: Mapping[str, str]) -> Path:

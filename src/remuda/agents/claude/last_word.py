@@ -15,7 +15,7 @@ from typing import Any
 
 from remuda.durable import read_regular
 
-from .files import config_folder, read_settings
+from .files import config_folder, read_settings, settings_files
 from .flags import split_arguments
 
 _MANAGED = Path("/Library/Application Support/ClaudeCode" if sys.platform == "darwin" else "/etc/claude-code")
@@ -77,12 +77,8 @@ def _sources(arguments: Sequence[str]) -> frozenset[str]:
 
 
 def _settings_files(sources: frozenset[str], env: Mapping[str, str], cwd: Path) -> Iterator[Path]:
-    if "user" in sources:
-        yield config_folder(env) / "settings.json"
-    if "project" in sources:
-        yield cwd / ".claude" / "settings.json"
-    if "local" in sources:
-        yield cwd / ".claude" / "settings.local.json"
+    named = zip(("user", "project", "local"), settings_files(env, cwd), strict=True)
+    return (path for name, path in named if name in sources)
 
 
 def _managed_files(env: Mapping[str, str]) -> Iterator[Path]:

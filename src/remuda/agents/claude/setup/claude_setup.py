@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from remuda.agents.claude.files import read_settings
+from remuda.agents.claude.files import local_file, project_file, read_settings, settings_files, user_file
 from remuda.agents.claude.launch import BLOCK_CAP_VARIABLE, own_environment
 from remuda.agents.claude.trust import global_config, locked
 from remuda.agents.settings_file import SettingsFile, command_hooks
@@ -31,7 +31,6 @@ from remuda.errors import InvalidOptions
 from remuda.untrusted import parse_json
 
 from . import boss_hooks, mcp_servers, stop_hooks
-from .settings_paths import local_file, project_file, settings_files, user_file
 from .stop_hooks import StopHook
 
 _PACKAGE = Path(__file__).parents[3]
