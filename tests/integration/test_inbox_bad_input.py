@@ -50,6 +50,29 @@ def on_a_disk(folder: Path, options: list[str], script: str) -> Any:
     return json.loads(ran.stdout)
 
 
+COMMANDS = """
+import shutil, tempfile, time
+from remuda.inbox.receipts import trace
+elsewhere = tempfile.mkdtemp()
+env = {**os.environ, "REMUDA_HOME": str(folder), "HOME": elsewhere, "MOCK_TIME_SCALE": "0.01"}
+env.pop("CLAUDE_CONFIG_DIR", None)
+
+def remuda(*words):
+    argv = [sys.executable, "-P", "-m", "remuda", *words]
+    return subprocess.run(argv, env=env, cwd=elsewhere, capture_output=True, text=True, input="")
+
+def fill():
+    with open(folder / "filler", "ab", buffering=0) as filler:
+        try:
+            while True:
+                filler.write(bytes(1024))
+        except OSError:
+            pass
+
+"""
+"""Ours on that disk, run by a user whose home is elsewhere."""
+
+
 def test_full_disk_the_sender_gets_an_error_and_the_queue_goes_on_with_space(tmp_path: Path) -> None:
     said = on_a_disk(
         tmp_path,
@@ -90,25 +113,8 @@ def test_full_disk_under_a_kept_agent_loses_no_accepted_message_and_repeats_none
     said = on_a_disk(
         tmp_path,
         ["-t", "tmpfs", "-o", "size=600k,mode=700"],
-        """
-import shutil, tempfile, time
-from remuda.inbox.receipts import trace
-elsewhere = tempfile.mkdtemp()
-env = {**os.environ, "REMUDA_HOME": str(folder), "HOME": elsewhere, "MOCK_TIME_SCALE": "0.01"}
-env.pop("CLAUDE_CONFIG_DIR", None)
-
-def remuda(*words):
-    argv = [sys.executable, "-P", "-m", "remuda", *words]
-    return subprocess.run(argv, env=env, cwd=elsewhere, capture_output=True, text=True, input="")
-
-def fill():
-    with open(folder / "filler", "ab", buffering=0) as filler:
-        try:
-            while True:
-                filler.write(bytes(1024))
-        except OSError:
-            pass
-
+        COMMANDS
+        + """
 def send(number):
     ran = remuda("send", "a", f"message {number:02} of many", "--json")
     return json.loads(ran.stdout)["id"] if ran.returncode == 0 else None
@@ -150,17 +156,8 @@ def test_full_disk_at_the_wake_is_a_clear_error_and_nothing_is_lost(tmp_path: Pa
     said = on_a_disk(
         tmp_path,
         ["-t", "tmpfs", "-o", "size=900k,mode=700"],
-        """
-import shutil, tempfile, time
-from remuda.inbox.receipts import trace
-elsewhere = tempfile.mkdtemp()
-env = {**os.environ, "REMUDA_HOME": str(folder), "HOME": elsewhere, "MOCK_TIME_SCALE": "0.01"}
-env.pop("CLAUDE_CONFIG_DIR", None)
-
-def remuda(*words):
-    argv = [sys.executable, "-P", "-m", "remuda", *words]
-    return subprocess.run(argv, env=env, cwd=elsewhere, capture_output=True, text=True, input="")
-
+        COMMANDS
+        + """
 def until(look):
     deadline = time.monotonic() + 60
     while not (seen := look()) and time.monotonic() < deadline:
@@ -172,12 +169,7 @@ for name in "ab":
 try:
     assert remuda("send", "a", "hello", "--wait").returncode == 0
     until(lambda: remuda("sleep", "a").returncode == 0)
-    with open(folder / "filler", "ab", buffering=0) as filler:
-        try:
-            while True:
-                filler.write(bytes(1024))
-        except OSError:
-            pass
+    fill()
     woken = remuda("wake", "a")
     state = json.loads(remuda("status", "a", "--json").stdout)["state"]
     other = json.loads(remuda("status", "b", "--json").stdout)["state"]

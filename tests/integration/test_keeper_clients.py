@@ -213,8 +213,7 @@ def test_subscribe_late_joiner_is_painted_the_screen(start: Start, screen: Ghost
 def test_subscribe_join_while_output_streams_ends_on_the_keepers_screen(start: Start) -> None:
     program = "stty -echo; printf READY; read line; seq 1 60000; printf FLOODED; exec cat"
     kept = start("s", ["sh", "-c", program], cols=COLS, rows=ROWS)
-    first = kept.subscriber()
-    first.read_until(b"READY")
+    first = kept.ready()
     first.type(b"\n")
     clients = [subscribed(kept) for _ in range(8)]
     expected = None
@@ -320,8 +319,7 @@ def test_size_fixed_changes_only_by_command(start: Start) -> None:
 
 def test_size_of_heimdall_client_reaches_program_and_screen(start: Start) -> None:
     kept = start("s", ["sh", "-c", "trap 'stty size' WINCH; printf READY; while :; do read x; done"])
-    client = kept.subscriber()
-    client.read_until(b"READY")
+    client = kept.ready()
     client.resize(77, 33)
     client.type(b"\n")
     client.read_until(b"33 77")
@@ -380,8 +378,7 @@ def test_queries_with_no_one_attached_are_answered(start: Start) -> None:
 def test_replies_of_a_raw_client_are_dropped_and_its_typing_is_not(start: Start) -> None:
     program = "stty raw -echo; printf '\\033[6n\\033[c'; IFS= read -r -d R a; IFS= read -r -d c b; "
     program += "printf READY; exec cat -v"
-    client = start("s", ["bash", "-c", program]).subscriber()
-    client.read_until(b"READY")
+    client = start("s", ["bash", "-c", program]).ready()
     client.type(b"one\x1b[9;9R\x1b[?62;22ctwo\x1b[1;2R\x1b[A")
     said = client.read_until(b"^[[A")
     assert said.endswith(b"READYonetwo^[[1;2R^[[A")
@@ -448,8 +445,7 @@ def test_another_user_does_not_get_through_the_folder(start: Start, home: Path) 
 def test_recording_has_all_output_and_sizes(start: Start, home: Path) -> None:
     cast = home / "s.cast"
     kept = start("s", CAT, record_file=str(cast), cols=COLS, rows=ROWS)
-    client = kept.subscriber()
-    client.read_until(b"READY")
+    client = kept.ready()
     client.resize(100, 30)
     client.type("größe €\n".encode())
     client.read_until("€".encode())
@@ -521,8 +517,7 @@ def test_folder_not_writable_fails_the_start(immutable: Path) -> None:
 def test_disk_full_session_goes_on_and_its_end_is_reported(start: Start) -> None:
     kept = start("s", CAT)
     kept.may_complain = True
-    client = kept.subscriber()
-    client.read_until(b"READY")
+    client = kept.ready()
     resource.prlimit(kept.keeper_pid, resource.RLIMIT_FSIZE, (0, 0))
     client.resize(100, 30)
     client.type(b"still here\n")
@@ -536,8 +531,7 @@ def test_disk_full_session_goes_on_and_its_end_is_reported(start: Start) -> None
 def test_folder_deleted_while_it_runs_the_end_is_reported(start: Start) -> None:
     kept = start("s", CAT)
     kept.may_complain = True
-    client = kept.subscriber()
-    client.read_until(b"READY")
+    client = kept.ready()
     for path in kept.folder.iterdir():
         path.unlink()
     kept.folder.rmdir()

@@ -40,8 +40,7 @@ def pid_in(output: bytes) -> int:
 
 def test_input_of_200_000_bytes_arrives_whole(start: Start) -> None:
     typed = random.Random(1).randbytes(200_000)
-    client = start("s", ["sh", "-c", f"{RAW} head -c 200000 | sha256sum; exec cat"]).subscriber()
-    client.read_until(b"READY")
+    client = start("s", ["sh", "-c", f"{RAW} head -c 200000 | sha256sum; exec cat"]).ready()
     client.type(typed)
     client.read_until(hashlib.sha256(typed).hexdigest().encode())
 
@@ -80,8 +79,7 @@ def test_output_pending_at_exit_is_framed_and_whole_and_exit_is_last(start: Star
         kept = start(
             f"s{number}", ["sh", "-c", "stty -echo; printf READY; read line; seq 1 20000; printf END"]
         )
-        client = kept.subscriber()
-        client.read_until(b"READY")
+        client = kept.ready()
         client.type(b"\n")
         assert client.exit_code() == 0
         assert client.output == b"READY" + expected
@@ -114,8 +112,7 @@ def test_output_pending_at_exit_a_background_process_holds_the_terminal_is_whole
         "stty -echo; printf READY; read line; setsid sleep 600 & echo $! > holder; seq 1 3000; printf END"
     )
     kept = start("s", ["sh", "-c", program], cwd=str(home))
-    client = kept.subscriber()
-    client.read_until(b"READY")
+    client = kept.ready()
     client.type(b"\n")
     assert client.exit_code() == 0
     assert client.output.endswith(b"\r\n3000\r\nEND")
@@ -126,34 +123,34 @@ def test_exit_with_a_background_process_that_prints_on_and_on_is_reported(start:
     chatter = "while :; do printf .; sleep 0.02; done"
     program = f"printf READY; read line; trap '' HUP; sh -c '{chatter}' & echo $! > chatter; exit 3"
     kept = start("s", ["sh", "-c", program], cwd=str(home))
-    client = kept.subscriber()
-    client.read_until(b"READY")
+    client = kept.ready()
     client.type(b"\n")
     assert client.exit_code() == 3
     assert kept.keeper.ended()
     assert not end_processes([int((home / "chatter").read_text())])
 
 
-def test_exit_slow_subscriber_within_the_bound_gets_every_byte_and_then_the_exit(start: Start) -> None:
-    kept = start("s", ["sh", "-c", "stty -echo; printf READY; read line; seq 1 200000; printf END; exit 3"])
+def slow_and_fast(kept: Kept) -> tuple[HeimdallClient, HeimdallClient]:
+    """Two subscribers of a program that was let go on, and ended with code 3."""
     slow, fast = kept.client(receive_buffer_bytes=4096), kept.subscriber()
     slow.subscribe()
     slow.read_until(b"READY")
     fast.type(b"\n")
     assert fast.exit_code() == 3
     assert slow.exit_code() == 3
+    return slow, fast
+
+
+def test_exit_slow_subscriber_within_the_bound_gets_every_byte_and_then_the_exit(start: Start) -> None:
+    kept = start("s", ["sh", "-c", "stty -echo; printf READY; read line; seq 1 200000; printf END; exit 3"])
+    slow, fast = slow_and_fast(kept)
     assert slow.output == fast.output
     assert slow.at_end()
 
 
 def test_exit_subscriber_that_lagged_gets_the_last_screen_and_then_the_exit(start: Start) -> None:
     kept = start("s", ["sh", "-c", "stty -echo; printf READY; read line; seq 1 1000000; printf END; exit 3"])
-    slow, fast = kept.client(receive_buffer_bytes=4096), kept.subscriber()
-    slow.subscribe()
-    slow.read_until(b"READY")
-    fast.type(b"\n")
-    assert fast.exit_code() == 3
-    assert slow.exit_code() == 3
+    slow, _ = slow_and_fast(kept)
     assert len(slow.output) < sum(len(str(number)) + 2 for number in range(1, 1_000_001))
     last = bytes(slow.output[-20_000:])
     assert b"1000000" in last
@@ -177,8 +174,7 @@ def kills(kept: Kept, client: HeimdallClient, *others: Process) -> None:
 
 def test_kill_program_that_ignores_term_is_killed(start: Start) -> None:
     kept = start("s", ["sh", "-c", f"{IGNORES} printf READY; {STAYS}"], kill_grace=0.2)
-    client = kept.subscriber()
-    client.read_until(b"READY")
+    client = kept.ready()
     client.kill()
     assert client.exit_code() == 137
     assert kept.keeper.ended()
@@ -186,8 +182,7 @@ def test_kill_program_that_ignores_term_is_killed(start: Start) -> None:
 
 def test_kill_stopped_program_is_killed(start: Start) -> None:
     kept = start("s", ["sh", "-c", "printf READY; kill -STOP $$; exec cat"])
-    client = kept.subscriber()
-    client.read_until(b"READY")
+    client = kept.ready()
     client.kill()
     assert client.exit_code() == 143  # it took its TERM; it did not have to be killed
 
@@ -232,8 +227,7 @@ def test_kill_without_the_group_only_the_program_ends(start: Start) -> None:
 
 def test_kill_without_the_group_program_that_ignores_term_is_killed(start: Start) -> None:
     kept = start("s", ["sh", "-c", f"{IGNORES} printf READY; {STAYS}"], kill_group=False, kill_grace=0.2)
-    client = kept.subscriber()
-    client.read_until(b"READY")
+    client = kept.ready()
     client.kill()
     assert client.exit_code() == 137
 

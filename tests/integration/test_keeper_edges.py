@@ -187,8 +187,7 @@ def immutable(home: Path) -> Iterator[Path]:
 def test_folder_became_unwritable_the_end_is_still_reported(start: Start, immutable: Path) -> None:
     kept = start("s", CAT)
     kept.may_complain = True
-    client = kept.subscriber()
-    client.read_until(b"READY")
+    client = kept.ready()
     subprocess.run(["chattr", "+i", immutable], check=True)
     client.kill()
     assert client.exit_code() == 143
@@ -355,8 +354,7 @@ def test_replies_to_a_query_that_was_printed_in_two_pieces_are_dropped(start: St
 
 
 def test_replies_that_arrive_in_two_pieces_are_dropped(start: Start) -> None:
-    client = start("s", ["sh", "-c", "stty raw -echo; printf READY; exec cat -v"]).subscriber()
-    client.read_until(b"READY")
+    client = start("s", ["sh", "-c", "stty raw -echo; printf READY; exec cat -v"]).ready()
     client.type(b"one\x1b[?6")
     client.type(b"2;22ctwo.")
     assert client.read_until(b".").endswith(b"READYonetwo.")

@@ -215,8 +215,7 @@ def test_log_that_cannot_grow_costs_lines_and_nothing_else(start: Start, tmp_pat
         kept = start("s", CAT, log_file=str(tmp_path / "log"), log_max_bytes=0)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    client = kept.subscriber()
-    client.read_until(b"READY")
+    client = kept.ready()
     client.resize(70, 20)  # which is logged
     client.type(b"still here\n")
     client.read_until(b"still here")

@@ -63,8 +63,7 @@ def test_status_on_a_sleeping_program_reports_it_lives(start: Start) -> None:
 
 def test_status_after_a_subscriber_left_is_answered(start: Start) -> None:
     kept = start("s", CAT)
-    leaving = kept.subscriber()
-    leaving.read_until(b"READY")
+    leaving = kept.ready()
     leaving.close()
     assert kept.client().status().alive == 1
 
@@ -92,22 +91,19 @@ def test_status_idle_grows_while_nothing_is_printed(start: Start) -> None:
 
 
 def test_status_state_is_active_with_output(start: Start) -> None:
-    client = start("s", CAT, idle_threshold_ms=600_000).subscriber()
-    client.read_until(b"READY")
+    client = start("s", CAT, idle_threshold_ms=600_000).ready()
     assert client.status().state == 0x04
 
 
 def test_status_state_is_idle_after_silence(start: Start) -> None:
-    client = start("s", CAT, idle_threshold_ms=150).subscriber()
-    client.read_until(b"READY")
+    client = start("s", CAT, idle_threshold_ms=150).ready()
     while client.status().state != 0x00:
         pass
 
 
 def test_status_classifier_none_is_idle_for_no_time_whatever_happens(start: Start) -> None:
     kept = start("s", CAT, agent="none", classifier="none")
-    client = kept.subscriber()
-    client.read_until(b"READY")
+    client = kept.ready()
     status = client.status()
     assert (status.state, status.state_ms) == (0, 0)
 
@@ -157,8 +153,7 @@ def test_unknown_type_is_ignored(start: Start, subscribed: bool) -> None:
 def test_subscribe_every_word_works_while_subscribed(start: Start) -> None:
     program = 'printf READY; read line; printf "got=%s;" "$line"; stty size; exec cat'
     kept = start("s", ["sh", "-c", program])
-    client = kept.subscriber()
-    client.read_until(b"READY")
+    client = kept.ready()
     client.resize(101, 37)
     assert client.status().alive == 1
     client.type(b"hello\n")
@@ -253,8 +248,7 @@ def test_slow_reader_does_not_block_others(start: Start) -> None:
 
 
 def test_input_of_4000_bytes_arrives(start: Start) -> None:
-    client = start("s", ["sh", "-c", f"{RAW} head -c 4000 | wc -c; exec cat"]).subscriber()
-    client.read_until(b"READY")
+    client = start("s", ["sh", "-c", f"{RAW} head -c 4000 | wc -c; exec cat"]).ready()
     client.type(b"x" * 4000)
     client.read_until(b"4000")
 
@@ -268,8 +262,7 @@ def test_input_empty_changes_nothing(start: Start) -> None:
 
 def test_input_control_c_interrupts_the_program_and_not_its_keeper(start: Start) -> None:
     program = f"trap 'echo GOT_SIGINT' INT; printf READY; {AWAKE}"
-    client = start("s", ["bash", "-c", program]).subscriber()
-    client.read_until(b"READY")
+    client = start("s", ["bash", "-c", program]).ready()
     client.type(b"\x03")
     client.read_until(b"GOT_SIGINT")
     assert client.status().alive == 1
@@ -314,8 +307,7 @@ def test_sigterm_to_the_keeper_ends_the_program_and_cleans_up(start: Start) -> N
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
 def test_hangup_and_interrupt_to_the_keeper_change_nothing(start: Start, number: int) -> None:
     kept = start("s", CAT)
-    client = kept.subscriber()
-    client.read_until(b"READY")
+    client = kept.ready()
     kept.keeper.signal(number)
     client.type(b"still here\n")
     client.read_until(b"still here")

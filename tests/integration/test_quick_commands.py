@@ -46,10 +46,9 @@ MOST_MODULES = {"version": 75, "ls": 98, "status": 92, "send": 115, "queue": 96,
 """Beyond the interpreter's own. About a dozen more than on Python 3.11, as later versions load some more."""
 
 
-def modules_of(remuda: Commands, argv: list[str], code: int) -> set[str]:
-    """Run a program of Python. Returns the modules that were loaded until its end."""
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", *argv],
+def python(remuda: Commands, *argv: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *argv],
         env=remuda.env,
         cwd=remuda.cwd,
         stdin=subprocess.DEVNULL,
@@ -57,6 +56,11 @@ def modules_of(remuda: Commands, argv: list[str], code: int) -> set[str]:
         text=True,
         check=False,
     )
+
+
+def modules_of(remuda: Commands, argv: list[str], code: int) -> set[str]:
+    """Run a program of Python. Returns the modules that were loaded until its end."""
+    done = python(remuda, "-X", "importtime", *argv)
     lines = done.stderr.splitlines()
     found = {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time:")}
     said = [line for line in lines if not line.startswith("import time:")]
@@ -171,15 +175,7 @@ def test_other_words_for_waiting_are_those_of_the_states() -> None:
 
 
 def outcome(remuda: Commands, *words: str) -> tuple[int, str, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "remuda", *words],
-        env=remuda.env,
-        cwd=remuda.cwd,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = python(remuda, "-m", "remuda", *words)
     return done.returncode, done.stdout, done.stderr
 
 

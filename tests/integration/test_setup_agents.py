@@ -32,10 +32,15 @@ def env(remuda: Commands) -> dict[str, str]:
     } | dict.fromkeys(names, "")
 
 
-def _install(remuda: Commands, agent: str) -> None:
+def _install(remuda: Commands, agent: str) -> tuple[Path, Path]:
+    """Make a program and its configuration. Returns the file of its hooks, and that of its servers."""
     program = remuda.home / "bin" / agent
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
+    hooks, config = (remuda.home / one for one in FILES[agent])
+    config.parent.mkdir(parents=True)
+    config.write_text(CONFIG[agent])
+    return hooks, config
 
 
 def _files(home: Path) -> dict[str, bytes]:
@@ -58,10 +63,7 @@ def test_agent_that_is_not_installed_is_refused(
 def test_hooks_and_server_are_shown_installed_and_removed_to_the_byte(
     remuda: Commands, env: dict[str, str], agent: str
 ) -> None:
-    _install(remuda, agent)
-    hooks, config = (remuda.home / one for one in FILES[agent])
-    config.parent.mkdir(parents=True)
-    config.write_text(CONFIG[agent])
+    hooks, config = _install(remuda, agent)
     before = _files(remuda.home)
     for part in ("boss", "mcp"):
         so_far = _files(remuda.home)
@@ -86,10 +88,7 @@ def test_hooks_and_server_are_shown_installed_and_removed_to_the_byte(
 def test_removal_of_one_agent_after_an_edit_keeps_the_edit(
     remuda: Commands, env: dict[str, str], agent: str
 ) -> None:
-    _install(remuda, agent)
-    hooks, config = (remuda.home / one for one in FILES[agent])
-    config.parent.mkdir(parents=True)
-    config.write_text(CONFIG[agent])
+    hooks, config = _install(remuda, agent)
     remuda("setup", "mcp", "--agent", agent, "--yes", env=env)
     remuda("setup", "boss", "--agent", agent, "--yes", env=env)
     edited = config.read_text().replace('"x"', '"edited"').replace('"b"', '"edited"')

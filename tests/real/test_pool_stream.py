@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from remuda.agents.claude.stream.workers import PrintWorker
-from remuda.errors import Aborted, AgentError, SessionDirty
-from remuda.pool.types import Allow, Decision, Deny, PermissionRequest, Request
+from remuda.errors import Aborted, SessionDirty
+from remuda.pool.types import Allow, Deny, Request
 from remuda.pool.worker import Profile
 from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
@@ -34,8 +34,8 @@ from support.pool_conformance import (
     run_steps,
     serves_again,
 )
-from support.real_pools import StreamBench
-from support.real_sessions import QUESTION, outcomes, tool
+from support.real_pools import StreamBench, check_fresh_conversations, check_question
+from support.real_sessions import outcomes, tool
 
 pytestmark = pytest.mark.real
 
@@ -81,35 +81,7 @@ def test_print(check: Check, cli: RealCli) -> None:
 
 
 def test_nothing_of_a_conversation_is_in_the_next_requests(cli: RealCli, model: LoopbackModel) -> None:
-    file = cli.project / "notes.txt"
-    file.write_text("SECRET-in-file\n")
-    prompts = [
-        "SECRET-in-prompt",
-        tool("Read", file_path=str(file)),
-        "RUNBASH cd /tmp; echo SECRET-of-a-tool",
-        "err 400",
-        "and now something else",
-    ]
-
-    async def steps() -> None:
-        async with opened(StreamBench(cli), allowed_tools=("Bash", "Read")) as session:
-            assert not model.requests
-            for prompt in prompts:
-                try:
-                    await events_of(session, prompt)
-                except AgentError:
-                    assert prompt == "err 400"
-                await session.renew(PATIENCE)
-                file.write_text("SECRET-in-file, changed\n")
-            assert (await answer_of(session, "RUNBASH pwd")).text.endswith(cli.project.name)
-
-    run_steps(steps)
-    *earlier, last = model.main_requests
-    assert b"SECRET" in b"".join(request.raw for request in earlier)
-    assert b"SECRET" not in last.raw
-    first = next(request for request in earlier if "something else" in request.prompt)
-    assert b"SECRET" not in first.raw
-    assert len({request.session_id for request in model.main_requests}) == len(prompts) + 1
+    check_fresh_conversations(StreamBench(cli), model, ())
 
 
 def test_model_hears_nothing_of_opening_and_renewing(cli: RealCli, model: LoopbackModel) -> None:
@@ -223,17 +195,7 @@ def test_denial_that_ends_the_turn_is_told_as_aborted(cli: RealCli) -> None:
 
 
 def test_question_of_the_agent_is_answered_by_the_caller(cli: RealCli) -> None:
-    async def decide(question: PermissionRequest) -> Decision:
-        assert question.tool == "AskUserQuestion"
-        return Allow({**question.input, "answers": {"Which colour?": "Blue"}})
-
-    async def steps() -> None:
-        async with opened(StreamBench(cli), asks=True) as session:
-            answered = await answer_of(session, f"TOOL {json.dumps(QUESTION)}", decide)
-            assert "tool_result Your questions have been answered" in answered.text
-            await session.renew(PATIENCE)
-
-    run_steps(steps)
+    check_question(StreamBench(cli))
 
 
 # ── what is asked of a process ──

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from remuda.errors import AgentError, SessionDirty
+from remuda.errors import SessionDirty
 from remuda.pool.terminal_worker import TerminalWorker
 from remuda.pool.types import Allow, Decision, PermissionRequest, Request
 from remuda.testing.loopback_model import LoopbackModel
@@ -32,8 +32,8 @@ from support.pool_conformance import (
     serves_again,
 )
 from support.pool_terminals import looking
-from support.real_pools import TerminalBench
-from support.real_sessions import QUESTION, MakeCli, outcomes, tool
+from support.real_pools import TerminalBench, check_fresh_conversations, check_question
+from support.real_sessions import MakeCli, outcomes, tool
 
 pytestmark = pytest.mark.real
 
@@ -73,35 +73,8 @@ def test_terminal(check: Check, bench: TerminalBench) -> None:
 def test_nothing_of_a_conversation_is_in_the_next_requests(
     bench: TerminalBench, cli: RealCli, model: LoopbackModel
 ) -> None:
-    file = cli.project / "notes.txt"
-    file.write_text("SECRET-in-file\n")
-    prompts = [
-        "SECRET-in-prompt",
-        tool("Read", file_path=str(file)),
-        "RUNBASH cd /tmp; echo SECRET-of-a-tool",
-        tool("TodoWrite", todos=[{"content": "SECRET-todo", "status": "pending", "activeForm": "x"}]),
-        "err 400",
-        "and now something else",
-    ]
-
-    async def steps() -> None:
-        async with opened(bench, allowed_tools=("Bash", "Read", "TodoWrite")) as session:
-            for prompt in prompts:
-                try:
-                    await events_of(session, prompt)
-                except AgentError:
-                    assert prompt == "err 400"
-                await session.renew(PATIENCE)
-                file.write_text("SECRET-in-file, changed\n")
-            assert (await answer_of(session, "RUNBASH pwd")).text.endswith(cli.project.name)
-
-    run_steps(steps)
-    *earlier, last = model.main_requests
-    assert b"SECRET" in b"".join(request.raw for request in earlier)
-    assert b"SECRET" not in last.raw
-    other = next(request for request in earlier if "something else" in request.prompt)
-    assert b"SECRET" not in other.raw
-    assert len({request.session_id for request in model.main_requests}) == len(prompts) + 1
+    todos = [{"content": "SECRET-todo", "status": "pending", "activeForm": "x"}]
+    check_fresh_conversations(bench, model, ("TodoWrite",), tool("TodoWrite", todos=todos))
 
 
 def test_a_folder_that_nobody_trusted_is_trusted_for_the_start_of_a_session_only(
@@ -282,17 +255,7 @@ def test_turn_that_is_stopped_before_it_began_leaves_a_clean_session(
 
 
 def test_question_of_the_agent_is_answered_by_the_caller(bench: TerminalBench) -> None:
-    async def decide(question: PermissionRequest) -> Decision:
-        assert question.tool == "AskUserQuestion"
-        return Allow({**question.input, "answers": {"Which colour?": "Blue"}})
-
-    async def steps() -> None:
-        async with opened(bench, asks=True) as session:
-            answered = await answer_of(session, f"TOOL {json.dumps(QUESTION)}", decide)
-            assert "tool_result Your questions have been answered" in answered.text
-            await session.renew(PATIENCE)
-
-    run_steps(steps)
+    check_question(bench)
 
 
 def test_permission_may_take_longer_than_a_hook_has(bench: TerminalBench, cli: RealCli) -> None:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
 
 from remuda.agents.state import Source
-from remuda.boss.attention.model import Event, EventKind
+from remuda.boss.attention.model import Event, EventKind, Item
+from remuda.boss.attention.session_index import SessionIndex
 from remuda.boss.client import BossClient
 from remuda.boss.detach import start_detached
 from remuda.boss.folder import BossFolder
@@ -34,6 +35,20 @@ def event(kind: str, at: float, source: Source = Source.HOOK, session: str = "s"
     """One that is the same whenever it is made with the same words."""
     number = f"{kind}:{at}:{source}:{session}:{facts.get('tool_use_id')}"
     return Event(EventKind(kind), session, at, source, number, facts)
+
+
+def fed(*events: Event, now: float = 1e9) -> SessionIndex:
+    """An index that was fed these events."""
+    index = SessionIndex()
+    for one in events:
+        index.take(one, now)
+    return index
+
+
+def only(index: SessionIndex) -> Item:
+    """The one item of its queue."""
+    (item,) = index.queue()
+    return item
 
 
 def stop(session: str, at: float, **more: Any) -> Event:

@@ -131,6 +131,12 @@ class Kept:
         made.subscribe()
         return made
 
+    def ready(self) -> HeimdallClient:
+        """A subscriber that has seen READY, which the program prints when it listens."""
+        made = self.subscriber()
+        made.read_until(b"READY")
+        return made
+
     def hello(self, *, read_only: bool = False, window_bytes: int = 0, raw: bool = False) -> KeeperClient:
         """A new connection of a client that knows our additions."""
         made = KeeperClient.connect(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import secrets
 import signal
@@ -10,11 +11,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from remuda.agents.claude.stream.workers import StreamWorker
+from remuda.errors import AgentError
 from remuda.pool.terminal_worker import TerminalWorker
+from remuda.pool.types import Allow, Decision, PermissionRequest
 from remuda.pool.worker import Profile, Worker
 from remuda.proctree import descendants
-from support.pool_conformance import profile_of
+from remuda.testing.loopback_model import LoopbackModel
+from support.pool_conformance import PATIENCE, answer_of, events_of, opened, profile_of, run_steps
 from support.pool_terminals import looking
+from support.real_sessions import QUESTION, tool
 
 
 class _Cli(Protocol):
@@ -76,3 +81,55 @@ class TerminalBench(StreamBench):
     def kill(self, session: Worker) -> None:
         assert isinstance(session, TerminalWorker)
         os.kill(session.agent_pid, signal.SIGKILL)
+
+
+def check_question(bench: StreamBench) -> None:
+    """Check that a question of the agent is answered by the caller, and that its worker serves on."""
+
+    async def decide(question: PermissionRequest) -> Decision:
+        assert question.tool == "AskUserQuestion"
+        return Allow({**question.input, "answers": {"Which colour?": "Blue"}})
+
+    async def steps() -> None:
+        async with opened(bench, asks=True) as session:
+            answered = await answer_of(session, f"TOOL {json.dumps(QUESTION)}", decide)
+            assert "tool_result Your questions have been answered" in answered.text
+            await session.renew(PATIENCE)
+
+    run_steps(steps)
+
+
+def check_fresh_conversations(
+    bench: StreamBench, model: LoopbackModel, tools: tuple[str, ...], *prompts: str
+) -> None:
+    """Check that nothing of a conversation, in prompts, tools and files, is in requests of the next one."""
+    file = bench.folder / "notes.txt"
+    file.write_text("SECRET-in-file\n")
+    asked = (
+        "SECRET-in-prompt",
+        tool("Read", file_path=str(file)),
+        "RUNBASH cd /tmp; echo SECRET-of-a-tool",
+        *prompts,
+        "err 400",
+        "and now something else",
+    )
+
+    async def steps() -> None:
+        async with opened(bench, allowed_tools=("Bash", "Read", *tools)) as session:
+            assert not model.requests
+            for prompt in asked:
+                try:
+                    await events_of(session, prompt)
+                except AgentError:
+                    assert prompt == "err 400"
+                await session.renew(PATIENCE)
+                file.write_text("SECRET-in-file, changed\n")
+            assert (await answer_of(session, "RUNBASH pwd")).text.endswith(bench.folder.name)
+
+    run_steps(steps)
+    *earlier, last = model.main_requests
+    assert b"SECRET" in b"".join(request.raw for request in earlier)
+    assert b"SECRET" not in last.raw
+    other = next(request for request in earlier if "something else" in request.prompt)
+    assert b"SECRET" not in other.raw
+    assert len({request.session_id for request in model.main_requests}) == len(asked) + 1

@@ -215,13 +215,17 @@ def test_another_server_of_that_name_and_broken_files_are_refused(setup: HookSet
         file.add_mcp_server()
 
 
+def _codex() -> tuple[HookSetup, Path]:
+    setup = find_agent("codex").setup()
+    assert isinstance(setup, HookSetup)
+    return setup, _mcp(setup)
+
+
 def test_tables_that_codex_adds_below_ours_are_removed_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CODEX_HOME", str(tmp_path))
-    setup = find_agent("codex").setup()
-    assert isinstance(setup, HookSetup)
-    path = _mcp(setup)
+    setup, path = _codex()
     file = setup.open_settings(path)
     file.add_mcp_server()
     file.save()
@@ -237,9 +241,7 @@ def test_server_that_a_user_wrote_in_another_form_is_left_to_codex(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CODEX_HOME", str(tmp_path))
-    setup = find_agent("codex").setup()
-    assert isinstance(setup, HookSetup)
-    path = _mcp(setup)
+    setup, path = _codex()
     path.write_text('[mcp_servers]\nremuda = { command = "remuda", args = ["mcp"] }\n')
     file = setup.open_settings(path)
     assert file.has_mcp_server

@@ -14,29 +14,13 @@ from remuda.agents.state import Source
 from remuda.agents.state import State as AgentState
 from remuda.boss.attention import projection as standings
 from remuda.boss.attention.event_log import EventLog
-from remuda.boss.attention.model import Activity, ApprovalState, Event, EventKind, Item, Reason
+from remuda.boss.attention.model import Activity, ApprovalState, Event, Reason
 from remuda.boss.attention.session_index import SessionIndex
+from support.boss import event, fed, only
 from support.histories import histories, outcome
 
 NOW = 1e9
 BASH: dict[str, Any] = {"tool": "Bash", "input": {"command": "touch a"}}
-
-
-def event(kind: str, at: float, source: Source = Source.HOOK, session: str = "s", **facts: Any) -> Event:
-    number = f"{kind}:{at}:{source}:{session}:{facts.get('tool_use_id')}"
-    return Event(EventKind(kind), session, at, source, number, facts)
-
-
-def told(*events: Event) -> SessionIndex:
-    index = SessionIndex()
-    for one in events:
-        index.take(one, NOW)
-    return index
-
-
-def only(index: SessionIndex) -> Item:
-    (item,) = index.queue()
-    return item
 
 
 def state(index: SessionIndex, session: str = "s") -> Activity:
@@ -48,12 +32,12 @@ STOP = event("stopped", 20, message="done")
 
 
 def test_stop_puts_the_session_into_the_queue_with_its_whole_last_message() -> None:
-    item = only(told(PROMPT, STOP))
+    item = only(fed(PROMPT, STOP))
     assert (item.reason, item.since, item.message) == (Reason.STOPPED, 20, "done")
 
 
 def test_prompt_resolves_what_was_stopped() -> None:
-    index = told(PROMPT, STOP)
+    index = fed(PROMPT, STOP)
     changes = index.take(event("prompted", 30), NOW)
     assert index.queue() == []
     (resolved,) = changes.items.values()
@@ -61,8 +45,8 @@ def test_prompt_resolves_what_was_stopped() -> None:
 
 
 def test_stop_again_is_a_new_wait_with_its_own_date() -> None:
-    first = only(told(PROMPT, STOP))
-    again = only(told(PROMPT, STOP, event("stopped", 40, message="more")))
+    first = only(fed(PROMPT, STOP))
+    again = only(fed(PROMPT, STOP, event("stopped", 40, message="more")))
     assert (again.since, again.message) == (40, "more")
     assert again.id != first.id
 
@@ -71,35 +55,35 @@ def test_the_same_stop_reported_by_two_is_one_item_of_the_first_date() -> None:
     record = event("stopped", 19.95, Source.TRANSCRIPT, message="done")
     idle = event("stopped", 20.06, Source.REGISTRY)
     for order in ([STOP, record, idle], [idle, record, STOP], [record, idle, STOP]):
-        item = only(told(PROMPT, *order))
+        item = only(fed(PROMPT, *order))
         assert (item.since, item.message) == (19.95, "done")
 
 
 def test_registry_idle_after_nothing_at_all_is_no_stop() -> None:
-    index = told(event("stopped", 5, Source.REGISTRY))
+    index = fed(event("stopped", 5, Source.REGISTRY))
     assert index.queue() == []
     assert state(index) is Activity.STARTED
 
 
 def test_transcript_of_a_session_that_no_one_saw_stop_puts_it_into_the_queue() -> None:
-    assert only(told(event("stopped", 5, Source.TRANSCRIPT, message="asked you something"))).since == 5
+    assert only(fed(event("stopped", 5, Source.TRANSCRIPT, message="asked you something"))).since == 5
 
 
 def test_session_start_is_not_in_the_queue_and_a_fresh_idle_registry_does_not_change_that() -> None:
-    index = told(event("registered", 5, how="startup"), event("stopped", 5.5, Source.REGISTRY))
+    index = fed(event("registered", 5, how="startup"), event("stopped", 5.5, Source.REGISTRY))
     assert index.queue() == []
     assert state(index) is Activity.STARTED
 
 
 def test_session_start_that_is_reported_after_its_own_first_prompt_changes_nothing() -> None:
-    assert state(told(PROMPT, event("registered", 10.3, how="startup"))) is Activity.WORKING
+    assert state(fed(PROMPT, event("registered", 10.3, how="startup"))) is Activity.WORKING
 
 
 def test_stop_with_background_work_is_not_stopped_until_it_is_done() -> None:
     events = [PROMPT, event("stopped", 20, message="started it", background=[{"id": "a"}])]
     busy = event("working", 30, Source.REGISTRY)
     rest = [event("stopped", 20.1, Source.REGISTRY), busy, event("stopped", 31, Source.REGISTRY)]
-    index = told(*events, *rest, event("stopped", 80, Source.TITLE))
+    index = fed(*events, *rest, event("stopped", 80, Source.TITLE))
     assert (index.queue(), state(index)) == ([], Activity.BACKGROUND)
     index.take(event("working", 90, notice=True), NOW)
     assert (index.queue(), state(index)) == ([], Activity.WORKING)
@@ -108,12 +92,12 @@ def test_stop_with_background_work_is_not_stopped_until_it_is_done() -> None:
 
 
 def test_stop_with_a_shell_that_may_run_forever_is_stopped() -> None:
-    item = only(told(PROMPT, event("stopped", 20, message="serving", shells=[{"id": "b"}])))
+    item = only(fed(PROMPT, event("stopped", 20, message="serving", shells=[{"id": "b"}])))
     assert item.detail["shells"] == [{"id": "b"}]
 
 
 def test_task_notification_is_no_human_what_was_said_before_stays_unanswered() -> None:
-    index = told(PROMPT, STOP, event("working", 30, notice=True), event("stopped", 35, message="built"))
+    index = fed(PROMPT, STOP, event("working", 30, notice=True), event("stopped", 35, message="built"))
     assert only(index).detail["earlier"] == [{"at": 20, "message": "done"}]
     index.take(event("prompted", 40), NOW)
     index.take(event("stopped", 45, message="x"), NOW)
@@ -123,24 +107,24 @@ def test_task_notification_is_no_human_what_was_said_before_stays_unanswered() -
 def test_blocked_stop_goes_on_whichever_of_the_two_is_dated_first() -> None:
     for at in (19.99, 20.01):
         going_on = event("working", at, Source.TRANSCRIPT, continued=True)
-        assert state(told(PROMPT, STOP, going_on)) is Activity.WORKING
+        assert state(fed(PROMPT, STOP, going_on)) is Activity.WORKING
 
 
 def test_lagging_evidence_of_work_does_not_wake_one_that_just_stopped() -> None:
     late = event("tool_ran", 20.2, **BASH, tool_use_id="t1")
-    assert state(told(PROMPT, STOP, late, event("working", 20.3, Source.REGISTRY))) is Activity.STOPPED
-    assert state(told(PROMPT, STOP, event("working", 21, Source.REGISTRY))) is Activity.WORKING
+    assert state(fed(PROMPT, STOP, late, event("working", 20.3, Source.REGISTRY))) is Activity.STOPPED
+    assert state(fed(PROMPT, STOP, event("working", 21, Source.REGISTRY))) is Activity.WORKING
 
 
 def test_api_error_and_rate_limit_have_reasons_of_their_own() -> None:
-    failed = only(told(PROMPT, event("failed", 20, message="API Error: 400", error="invalid_request")))
+    failed = only(fed(PROMPT, event("failed", 20, message="API Error: 400", error="invalid_request")))
     assert (failed.reason, failed.message) == (Reason.API_ERROR, "API Error: 400")
-    limited = only(told(PROMPT, event("limited", 20, message="429", until=3600.0)))
+    limited = only(fed(PROMPT, event("limited", 20, message="429", until=3600.0)))
     assert (limited.reason, limited.detail["until"]) == (Reason.LIMITED, 3600.0)
 
 
 def test_interrupt_resolves_the_open_dialog_and_is_stopped() -> None:
-    index = told(PROMPT, event("asked", 15, **BASH), event("interrupted", 20, Source.TRANSCRIPT))
+    index = fed(PROMPT, event("asked", 15, **BASH), event("interrupted", 20, Source.TRANSCRIPT))
     item = only(index)
     assert (item.reason, item.detail) == (Reason.STOPPED, {"interrupted": True})
     (approval,) = index.entries["s"].approvals.values()
@@ -148,16 +132,16 @@ def test_interrupt_resolves_the_open_dialog_and_is_stopped() -> None:
 
 
 def test_hung_dead_and_ended() -> None:
-    assert only(told(PROMPT, event("hung", 500, Source.PROCESS))).reason is Reason.HUNG
-    index = told(PROMPT, event("gone", 50, Source.PROCESS))
+    assert only(fed(PROMPT, event("hung", 500, Source.PROCESS))).reason is Reason.HUNG
+    index = fed(PROMPT, event("gone", 50, Source.PROCESS))
     assert (only(index).reason, state(index)) == (Reason.DEAD, Activity.DEAD)
     for goodbye in (49, 51):
-        index = told(PROMPT, event("gone", 50, Source.PROCESS), event("ended", goodbye, why="other"))
+        index = fed(PROMPT, event("gone", 50, Source.PROCESS), event("ended", goodbye, why="other"))
         assert (index.queue(), state(index)) == ([], Activity.ENDED)
 
 
 def test_the_end_of_a_process_that_is_not_its_last_is_no_death() -> None:
-    index = told(event("prompted", 10, pid=1), event("registered", 20, how="resume", pid=2))
+    index = fed(event("prompted", 10, pid=1), event("registered", 20, how="resume", pid=2))
     for end in (event("gone", 30, Source.PROCESS, pid=1), event("ended", 31, pid=1)):
         index.take(end, NOW)
         assert (state(index), index.entries["s"].session.pid) == (Activity.STARTED, 2)
@@ -167,16 +151,16 @@ def test_the_end_of_a_process_that_is_not_its_last_is_no_death() -> None:
 
 def test_one_that_ended_comes_back_when_it_is_resumed_and_not_by_a_late_hook() -> None:
     ended = [PROMPT, event("ended", 20, why="other")]
-    assert state(told(*ended, event("stopped", 20.4, message="x"))) is Activity.ENDED
-    assert state(told(*ended, event("registered", 21, how="resume"))) is Activity.STARTED
-    assert state(told(*ended, event("stopped", 60, message="x"))) is Activity.STOPPED
+    assert state(fed(*ended, event("stopped", 20.4, message="x"))) is Activity.ENDED
+    assert state(fed(*ended, event("registered", 21, how="resume"))) is Activity.STARTED
+    assert state(fed(*ended, event("stopped", 60, message="x"))) is Activity.STOPPED
 
 
 def test_end_of_a_run_that_a_program_started_is_nothing_for_a_human_its_permission_is() -> None:
     prompt = event("prompted", 10, entrypoint="sdk-cli")
     for end in (STOP, event("failed", 20, message="x"), event("limited", 20), event("gone", 20)):
-        assert told(prompt, end).queue() == []
-    assert only(told(prompt, event("asked", 15, **BASH))).reason is Reason.PERMISSION
+        assert fed(prompt, end).queue() == []
+    assert only(fed(prompt, event("asked", 15, **BASH))).reason is Reason.PERMISSION
 
 
 # ── dialogs ──
@@ -191,21 +175,21 @@ def test_question_that_no_hook_reports_has_the_options_of_the_pending_call(late:
         "tool_began", 14, Source.TRANSCRIPT, tool="AskUserQuestion", tool_use_id="t1", asks=QUESTION
     )
     waits = event("asked", 15, Source.REGISTRY, reason="question", waiting_for="input needed")
-    item = only(told(PROMPT, *((waits, began) if late else (began, waits))))
+    item = only(fed(PROMPT, *((waits, began) if late else (began, waits))))
     assert (item.reason, item.message) == (Reason.QUESTION, "Which colour?")
     assert item.detail["options"] == QUESTION["options"]
 
 
 def test_dialog_on_a_screen_is_over_when_the_screen_shows_none() -> None:
     shown = event("asked", 15, Source.SCREEN, reason="question", waiting_for="trust dialog")
-    assert only(told(event("registered", 10), shown)).detail["waiting_for"] == "trust dialog"
-    assert told(event("registered", 10), shown, event("stopped", 16, Source.SCREEN)).queue() == []
+    assert only(fed(event("registered", 10), shown)).detail["waiting_for"] == "trust dialog"
+    assert fed(event("registered", 10), shown, event("stopped", 16, Source.SCREEN)).queue() == []
 
 
 def test_permission_is_in_the_queue_whole_with_its_approval() -> None:
     big = {"command": "x" * 100_000}
     asked = event("asked", 15, tool="Bash", input=big, message="Bash: x", suggestions=[{"type": "setMode"}])
-    index = told(PROMPT, asked)
+    index = fed(PROMPT, asked)
     item, (approval,) = only(index), index.entries["s"].approvals.values()
     assert (item.reason, item.detail["input"], item.detail["ask"]) == (Reason.PERMISSION, big, approval.id)
     assert (approval.input, approval.suggestions) == (big, ({"type": "setMode"},))
@@ -214,7 +198,7 @@ def test_permission_is_in_the_queue_whole_with_its_approval() -> None:
 @pytest.mark.parametrize("reason", ["question", "plan"])
 def test_question_and_plan_have_reasons_of_their_own(reason: str) -> None:
     asked = event("asked", 15, tool="AskUserQuestion", input={}, reason=reason, options=[1])
-    assert (only(told(asked)).reason, only(told(asked)).detail["options"]) == (reason, [1])
+    assert (only(fed(asked)).reason, only(fed(asked)).detail["options"]) == (reason, [1])
 
 
 def test_permission_answered_at_the_terminal_resolves_by_the_end_of_its_call() -> None:
@@ -222,7 +206,7 @@ def test_permission_answered_at_the_terminal_resolves_by_the_end_of_its_call() -
     asked = event("asked", 15, **BASH)
     edited = event("tool_ran", 30, tool="Bash", input={"command": "touch b"}, tool_use_id="t1", ok=True)
     for order in ([began, asked, edited], [edited, asked, began], [asked, edited, began]):
-        index = told(PROMPT, *order)
+        index = fed(PROMPT, *order)
         assert (index.queue(), state(index)) == ([], Activity.WORKING)
         (approval,) = index.entries["s"].approvals.values()
         assert approval.proof == {"ran": True, "at": 30, "by": "hook", "tool_use_id": "t1"}
@@ -240,7 +224,7 @@ def test_permission_answered_at_the_terminal_resolves_by_the_end_of_its_call() -
 def test_proof_distinguishes_what_failed_from_what_was_refused(
     told_of_it: dict[str, Any], proof: dict[str, Any]
 ) -> None:
-    index = told(PROMPT, event("asked", 15, **BASH), event("tool_ran", 30, **BASH, **told_of_it))
+    index = fed(PROMPT, event("asked", 15, **BASH), event("tool_ran", 30, **BASH, **told_of_it))
     (approval,) = index.entries["s"].approvals.values()
     assert approval.proof == {"at": 30, "by": "hook", **proof}
 
@@ -248,7 +232,7 @@ def test_proof_distinguishes_what_failed_from_what_was_refused(
 def test_edited_one_of_two_calls_that_were_alike_ends_the_dialog_about_them() -> None:
     began = [event("tool_began", 14, **BASH, tool_use_id=number) for number in ("t1", "t2")]
     edited = event("tool_ran", 30, tool="Bash", input={"command": "touch b"}, tool_use_id="t2", ok=True)
-    assert told(PROMPT, *began, event("asked", 15, **BASH), edited).queue() == []
+    assert fed(PROMPT, *began, event("asked", 15, **BASH), edited).queue() == []
 
 
 def test_permission_requests_of_a_long_session_are_not_all_kept_in_memory() -> None:
@@ -272,7 +256,7 @@ def test_permission_requests_of_a_long_session_are_not_all_kept_in_memory() -> N
             ),
         )
     ]
-    known = told(PROMPT, *told_of).entries["s"]
+    known = fed(PROMPT, *told_of).entries["s"]
     assert len(known.approvals) < 100
     assert [one.input for one in known.approvals.values()][-1] == {"command": "199"}
 
@@ -284,37 +268,37 @@ def test_two_calls_that_are_alike_are_asked_for_one_by_one() -> None:
         event("tool_began", 11.1, **BASH, tool_use_id="t2"),
     ]
     asked = [event("asked", at, **BASH) for at in (12, 12.5, 12.6)]
-    index = told(PROMPT, *calls, *asked)
+    index = fed(PROMPT, *calls, *asked)
     assert len(index.entries["s"].approvals) == 2
-    assert len(told(PROMPT, calls[0], *asked).entries["s"].approvals) == 1
+    assert len(fed(PROMPT, calls[0], *asked).entries["s"].approvals) == 1
     numbered = [event("asked", at, **BASH, tool_use_id=number) for at, number in ((12, "t1"), (12.5, "t2"))]
-    assert [one.tool_use_id for one in told(PROMPT, *calls, *numbered).entries["s"].approvals.values()] == [
+    assert [one.tool_use_id for one in fed(PROMPT, *calls, *numbered).entries["s"].approvals.values()] == [
         "t1",
         "t2",
     ]
 
 
 def test_dialog_of_a_session_that_had_ended_before_is_withdrawn() -> None:
-    index = told(PROMPT, event("asked", 12, **BASH), event("ended", 11))
+    index = fed(PROMPT, event("asked", 12, **BASH), event("ended", 11))
     (approval,) = index.entries["s"].approvals.values()
     assert (index.queue(), approval.state) == ([], ApprovalState.ENDED)
 
 
 def test_the_end_of_another_call_leaves_the_dialog_open() -> None:
-    index = told(PROMPT, event("asked", 15, **BASH), event("tool_ran", 16, tool="Read", input={}, ok=True))
+    index = fed(PROMPT, event("asked", 15, **BASH), event("tool_ran", 16, tool="Read", input={}, ok=True))
     assert only(index).reason is Reason.PERMISSION
 
 
 def test_the_same_command_asked_for_again_later_is_another_approval() -> None:
     ran = event("tool_ran", 16, **BASH, tool_use_id="t1")
-    index = told(PROMPT, event("asked", 15, **BASH), ran, event("asked", 40, **BASH))
+    index = fed(PROMPT, event("asked", 15, **BASH), ran, event("asked", 40, **BASH))
     assert only(index).since == 40
     assert len(index.entries["s"].approvals) == 2
 
 
 def test_registry_that_shows_work_again_closes_the_dialog_and_waiting_opens_it_again() -> None:
     events = [PROMPT, event("asked", 15, **BASH), event("working", 30, Source.REGISTRY)]
-    index = told(*events)
+    index = fed(*events)
     (approval,) = index.entries["s"].approvals.values()
     assert (index.queue(), approval.state) == ([], ApprovalState.ENDED)
     index.take(event("asked", 30.05, Source.REGISTRY, reason="permission"), NOW)
@@ -324,33 +308,33 @@ def test_registry_that_shows_work_again_closes_the_dialog_and_waiting_opens_it_a
 
 def test_dialog_that_only_the_registry_reports_is_in_the_queue_with_the_call_that_waits() -> None:
     began = event("tool_began", 14, **BASH, tool_use_id="t1")
-    index = told(PROMPT, began, event("asked", 15, Source.REGISTRY, reason="permission"))
+    index = fed(PROMPT, began, event("asked", 15, Source.REGISTRY, reason="permission"))
     assert (only(index).detail["input"], index.entries["s"].approvals) == ({"command": "touch a"}, {})
-    assert state(told(PROMPT, event("asked", 15, Source.REGISTRY, reason="question"))) is Activity.WAITING
+    assert state(fed(PROMPT, event("asked", 15, Source.REGISTRY, reason="question"))) is Activity.WAITING
 
 
 def test_dialog_reported_by_registry_then_hook_is_one_item_of_the_first_date() -> None:
-    index = told(
+    index = fed(
         PROMPT, event("asked", 15, Source.REGISTRY, reason="permission"), event("asked", 15.1, **BASH)
     )
     assert (only(index).since, only(index).detail["tool"]) == (15, "Bash")
 
 
 def test_dialog_that_a_human_opens_in_a_stopped_session_leaves_it_stopped() -> None:
-    index = told(PROMPT, STOP, event("asked", 25, Source.REGISTRY, reason="question"))
+    index = fed(PROMPT, STOP, event("asked", 25, Source.REGISTRY, reason="question"))
     assert only(index).reason is Reason.STOPPED
 
 
 def test_of_several_dialogs_the_first_is_shown_then_the_next() -> None:
     other: dict[str, Any] = {"tool": "Write", "input": {"file_path": "/b"}}
-    index = told(PROMPT, event("asked", 15, **BASH), event("asked", 18, **other))
+    index = fed(PROMPT, event("asked", 15, **BASH), event("asked", 18, **other))
     assert (only(index).detail["tool"], only(index).detail["more"]) == ("Bash", 1)
     index.take(event("tool_ran", 20, **BASH), NOW)
     assert (only(index).detail["tool"], only(index).since) == ("Write", 18)
 
 
 def test_answered_dialog_is_out_of_the_queue_before_its_call_has_run() -> None:
-    index = told(PROMPT, event("asked", 15, **BASH))
+    index = fed(PROMPT, event("asked", 15, **BASH))
     ask = only(index).detail["ask"]
     index.take(event("ask_ended", 17, ask=ask), NOW)
     assert index.queue() == []
@@ -361,7 +345,7 @@ def test_answered_dialog_is_out_of_the_queue_before_its_call_has_run() -> None:
 def test_request_that_no_one_decided_elsewhere_is_one_of_its_terminal() -> None:
     """Its notification may be dated before or after that, and is no other dialog."""
     notice = event("asked", 15.9, Source.TITLE, reason="permission")
-    index = told(PROMPT, event("asked", 15, **BASH, keeper_ask="a1"), notice)
+    index = fed(PROMPT, event("asked", 15, **BASH, keeper_ask="a1"), notice)
     ask = only(index).detail["ask"]
     index.take(event("ask_ended", 16, Source.PROCESS, **BASH, why="undecided"), NOW)
     index.take(event("asked", 16.1, Source.TITLE, reason="permission"), NOW)
@@ -404,14 +388,14 @@ def test_reminder_of_a_dialog_that_was_closed_a_moment_before_opens_nothing(clos
 
 def test_subagent_asks_while_the_session_waits_for_it_and_stays_in_the_background_after() -> None:
     stop = event("stopped", 20, message="m", background=[{"id": "a"}])
-    index = told(PROMPT, event("asked", 19, **BASH, subagent="a"), stop)
+    index = fed(PROMPT, event("asked", 19, **BASH, subagent="a"), stop)
     assert only(index).reason is Reason.PERMISSION
     index.take(event("tool_ran", 30, **BASH, subagent="a"), NOW)
     assert state(index) is Activity.BACKGROUND
 
 
 def test_dismissed_stays_away_until_it_waits_for_something_new() -> None:
-    index = told(PROMPT, STOP, event("dismissed", 25), event("stopped", 80, Source.TITLE))
+    index = fed(PROMPT, STOP, event("dismissed", 25), event("stopped", 80, Source.TITLE))
     assert index.queue() == []
     index.take(event("stopped", 90, message="again"), NOW)
     assert only(index).since == 90
@@ -421,7 +405,7 @@ def test_dismissed_stays_away_until_it_waits_for_something_new() -> None:
 
 
 def test_clear_gives_pane_and_name_to_the_new_conversation() -> None:
-    index = told(
+    index = fed(
         event("stopped", 10, session="old", message="m", pane="%1", pid=7, name="work"),
         event("ended", 20, session="old", why="clear", pane="%1", pid=7, name="work"),
         event("registered", 20.1, session="new", how="clear", pane="%1", pid=7, name="work"),
@@ -433,7 +417,7 @@ def test_clear_gives_pane_and_name_to_the_new_conversation() -> None:
 
 
 def test_bootstrap_entry_gives_way_to_the_real_session_of_its_pane() -> None:
-    index = told(event("stopped", 10, session="%5", message="[no message]", pane="%5"))
+    index = fed(event("stopped", 10, session="%5", message="[no message]", pane="%5"))
     index.take(event("stopped", 20, session="real", message="m", pane="%5", tmux="/tmp/tmux-0/default"), NOW)
     assert only(index).session_id == "real"
 
@@ -442,7 +426,7 @@ def test_bootstrap_of_a_pane_with_a_live_session_changes_nothing_and_of_a_free_o
     prompt = event("prompted", 10, session="real", pane="%5")
     bootstrap = event("stopped", 20, session="%5", message="m", pane="%5")
     for order in ([prompt, bootstrap], [bootstrap, prompt]):
-        index = told(*order)
+        index = fed(*order)
         assert (index.queue(), state(index, "real")) == ([], Activity.WORKING)
         index.take(event("ended", 30, session="real", pane="%5"), NOW)
         assert only(index).session_id == "%5"
@@ -452,12 +436,12 @@ def test_late_event_of_the_one_before_does_not_take_the_pane_back() -> None:
     stop = event("stopped", 10, session="old", message="m", pane="%1")
     prompt = event("prompted", 20, session="new", pane="%1")
     for order in ([stop, prompt], [prompt, stop]):
-        index = told(*order)
+        index = fed(*order)
         assert (index.queue(), index.entries["old"].session.replaced_by) == ([], "new")
 
 
 def test_agent_that_runs_another_in_its_own_pane_stays_in_the_queue() -> None:
-    index = told(
+    index = fed(
         event("asked", 10, session="outer", **BASH, pane="%1", pid=1),
         event("prompted", 12, session="inner", pane="%1", pid=2, entrypoint="sdk-cli"),
     )
@@ -465,7 +449,7 @@ def test_agent_that_runs_another_in_its_own_pane_stays_in_the_queue() -> None:
 
 
 def test_session_resumed_in_another_pane_moves_there() -> None:
-    index = told(
+    index = fed(
         event("stopped", 10, message="m", pane="%1"), event("registered", 20, how="resume", pane="%2")
     )
     index.take(event("stopped", 30, session="other", message="x", pane="%1"), NOW)
@@ -488,9 +472,9 @@ def test_any_order_and_number_of_a_history_ends_in_the_same_queue(data: st.DataO
     history = data.draw(histories())
     order = data.draw(st.permutations(history))
     again = data.draw(st.lists(st.sampled_from(history), max_size=4))
-    at_last = outcome(told(*history))
-    assert outcome(told(*order, *again)) == at_last
-    assert outcome(told(*again, *reversed(order))) == at_last
+    at_last = outcome(fed(*history))
+    assert outcome(fed(*order, *again)) == at_last
+    assert outcome(fed(*again, *reversed(order))) == at_last
 
 
 @given(histories())
@@ -540,7 +524,7 @@ def test_long_event_log_taken_at_once_ends_the_same() -> None:
     ],
 )
 def test_agent_state_has_the_words_of_ls(events: list[Event], word: str | None) -> None:
-    known = told(*events).entries["s"]
+    known = fed(*events).entries["s"]
     assert known.event_log.projection.agent_state == (word and AgentState(word))
 
 

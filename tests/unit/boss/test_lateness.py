@@ -11,7 +11,7 @@ from remuda.agents.state import Source
 from remuda.boss.attention.model import Activity, Event, Item, Reason
 from remuda.boss.attention.session_index import SessionIndex
 from remuda.boss.service import BossService
-from support.boss import event, with_service
+from support.boss import event, fed, only, with_service
 
 NOW = 1e9
 BASH: dict[str, Any] = {"tool": "Bash", "input": {"command": "touch a"}}
@@ -23,24 +23,12 @@ def record(kind: str, at: float, **facts: Any) -> Event:
     return event(kind, at, Source.TRANSCRIPT, **facts)
 
 
-def told(*events: Event) -> SessionIndex:
-    index = SessionIndex()
-    for one in events:
-        index.take(one, NOW)
-    return index
-
-
-def only(index: SessionIndex) -> Item:
-    (item,) = index.queue()
-    return item
-
-
 def state(index: SessionIndex) -> Activity:
     return index.entries["s"].session.state
 
 
 def test_death_a_moment_after_a_stop_is_a_wait_of_its_own() -> None:
-    index = told(PROMPT, STOP)
+    index = fed(PROMPT, STOP)
     stopped = only(index)
     changes = index.take(event("gone", 20.5, Source.PROCESS), NOW)
     assert (only(index).reason, only(index).since) == (Reason.DEAD, 20.5)
@@ -49,7 +37,7 @@ def test_death_a_moment_after_a_stop_is_a_wait_of_its_own() -> None:
 
 def test_what_is_reported_a_moment_later_of_the_same_wait_is_the_same_item() -> None:
     idle = event("stopped", 20.05, Source.REGISTRY)
-    index = told(PROMPT, idle)
+    index = fed(PROMPT, idle)
     number = only(index).id
     for at in (20.1, 20):
         index.take(event("failed", at, message="400"), NOW)
@@ -61,7 +49,7 @@ def test_what_is_reported_a_moment_later_of_the_same_wait_is_the_same_item() -> 
 
 def test_prompt_reported_again_after_the_end_of_its_turn_wakes_no_one() -> None:
     turn = [record("prompted", 10, prompt="go"), record("stopped", 10.1, message="done")]
-    index = told(*turn, event("prompted", 10.2, prompt="go"))
+    index = fed(*turn, event("prompted", 10.2, prompt="go"))
     before = only(index)
     index.take(event("stopped", 10.3, message="done"), NOW)
     assert (only(index), before.since) == (before, 10.1)
@@ -69,32 +57,32 @@ def test_prompt_reported_again_after_the_end_of_its_turn_wakes_no_one() -> None:
 
 def test_prompt_with_the_same_words_as_the_one_before_is_a_prompt() -> None:
     first = [record("prompted", 10, prompt="go on"), event("prompted", 10.1, prompt="go on")]
-    index = told(*first, record("stopped", 12, message="done"), event("prompted", 15, prompt="go on"))
+    index = fed(*first, record("stopped", 12, message="done"), event("prompted", 15, prompt="go on"))
     assert state(index) is Activity.WORKING
 
 
 def test_prompt_reported_after_the_dialog_that_it_led_to_leaves_it_open() -> None:
     asked = event("asked", 10.3, prompt_id="one", **BASH)
-    index = told(asked, event("prompted", 10.4, prompt="go", prompt_id="one"))
+    index = fed(asked, event("prompted", 10.4, prompt="go", prompt_id="one"))
     assert only(index).reason is Reason.PERMISSION
     index.take(event("prompted", 10.5, prompt="something else", prompt_id="two"), NOW)
     assert index.queue() == []
 
 
 def test_prompt_reported_after_a_dialog_of_unknown_kind_leaves_it_open() -> None:
-    index = told(
+    index = fed(
         event("asked", 10.3, Source.REGISTRY, reason="permission"), event("prompted", 10.4, prompt="go")
     )
     assert only(index).reason is Reason.PERMISSION
 
 
 def test_prompt_after_a_dialog_from_emitters_that_report_in_order_answers_it() -> None:
-    assert told(event("asked", 10.3, **BASH), event("prompted", 10.4, prompt="go")).queue() == []
+    assert fed(event("asked", 10.3, **BASH), event("prompted", 10.4, prompt="go")).queue() == []
 
 
 @pytest.mark.parametrize("kind", ["stopped", "failed"])
 def test_end_of_a_turn_reported_again_in_the_next_one_is_past(kind: str) -> None:
-    index = told(PROMPT, record(kind, 12, message="m"), event("prompted", 13), event(kind, 13.2, message="m"))
+    index = fed(PROMPT, record(kind, 12, message="m"), event("prompted", 13), event(kind, 13.2, message="m"))
     assert state(index) is Activity.WORKING
     index.take(event(kind, 15, message="m"), NOW)
     assert only(index).since == 15
@@ -102,7 +90,7 @@ def test_end_of_a_turn_reported_again_in_the_next_one_is_past(kind: str) -> None
 
 @pytest.mark.parametrize("kind", ["stopped", "failed"])
 def test_end_of_a_turn_reported_again_much_later_keeps_its_date(kind: str) -> None:
-    index = told(PROMPT, record(kind, 20, message="m"))
+    index = fed(PROMPT, record(kind, 20, message="m"))
     before = only(index)
     index.take(event(kind, 26, message="m"), NOW)
     assert (only(index).id, only(index).since) == (before.id, 20)
@@ -110,13 +98,13 @@ def test_end_of_a_turn_reported_again_much_later_keeps_its_date(kind: str) -> No
 
 def test_late_stop_with_work_in_the_background_is_no_stop_any_more() -> None:
     late = event("stopped", 26, message="m", background=[{"id": "a"}])
-    assert state(told(PROMPT, record("stopped", 20, message="m"), late)) is Activity.BACKGROUND
+    assert state(fed(PROMPT, record("stopped", 20, message="m"), late)) is Activity.BACKGROUND
 
 
 def test_end_of_a_call_reported_again_after_the_stop_wakes_no_one() -> None:
     ran = {**BASH, "tool_use_id": "t1"}
     turn = [record("tool_began", 12, **ran), record("tool_ran", 13, tool_use_id="t1")]
-    index = told(PROMPT, *turn, record("stopped", 14, message="m"), event("tool_ran", 16, **ran))
+    index = fed(PROMPT, *turn, record("stopped", 14, message="m"), event("tool_ran", 16, **ran))
     assert only(index).since == 14
 
 
@@ -124,7 +112,7 @@ def test_end_of_a_call_reported_again_after_the_stop_wakes_no_one() -> None:
 
 
 def test_dialog_that_was_answered_before_the_registry_reported_it_is_over() -> None:
-    index = told(PROMPT, event("asked", 15, **BASH))
+    index = fed(PROMPT, event("asked", 15, **BASH))
     ask = only(index).detail["ask"]
     index.take(event("ask_ended", 15.03, Source.PROCESS, ask=ask), NOW)
     index.take(event("asked", 15.04, Source.REGISTRY, reason="permission"), NOW)
@@ -134,14 +122,14 @@ def test_dialog_that_was_answered_before_the_registry_reported_it_is_over() -> N
 
 
 def test_dialog_whose_hook_is_late_is_one_item_of_the_first_date() -> None:
-    index = told(PROMPT, event("asked", 15, Source.REGISTRY, reason="permission"), event("asked", 19, **BASH))
+    index = fed(PROMPT, event("asked", 15, Source.REGISTRY, reason="permission"), event("asked", 19, **BASH))
     assert (only(index).since, only(index).detail["tool"]) == (15, "Bash")
     assert "more" not in only(index).detail
 
 
 def test_screen_that_shows_rest_before_the_dialog_is_drawn_is_no_stop() -> None:
     began = event("tool_began", 14, **BASH, tool_use_id="t1")
-    index = told(PROMPT, began, event("asked", 15, **BASH), event("stopped", 15.1, Source.SCREEN))
+    index = fed(PROMPT, began, event("asked", 15, **BASH), event("stopped", 15.1, Source.SCREEN))
     ask = only(index).detail["ask"]
     index.take(event("ask_ended", 20, Source.PROCESS, ask=ask), NOW)
     assert (index.queue(), state(index)) == ([], Activity.WORKING)
@@ -150,7 +138,7 @@ def test_screen_that_shows_rest_before_the_dialog_is_drawn_is_no_stop() -> None:
 def test_dialog_that_a_source_without_words_reported_first_gets_the_words_of_the_hook() -> None:
     """The transcript of copilot shows a question before the hook is run that has the question."""
     shown = event("asked", 15, Source.TRANSCRIPT, reason="question", waiting_for="tool.execution_start")
-    index = told(PROMPT, shown)
+    index = fed(PROMPT, shown)
     first = only(index)
     index.take(event("asked", 15.5, Source.TITLE, reason="permission", message="of another dialog"), NOW)
     assert only(index) == first

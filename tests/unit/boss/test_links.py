@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from remuda.boss.answers.approvals import Approvals
-from remuda.boss.attention.model import Approval, ApprovalState, Reason
+from remuda.boss.attention.model import Approval, ApprovalState, Event, Reason
 from remuda.boss.http.page import error_page, request_page
 from remuda.boss.notices.links import Links
 from remuda.boss.service import BossService
@@ -20,6 +20,7 @@ from support.boss import Clock, event, open_service
 
 ALLOW = {"behavior": "allow"}
 HOUR = 3600.0
+Hook = asyncio.Task[tuple[str, Any]]
 
 
 class Bench:
@@ -36,18 +37,29 @@ class Bench:
             "reason": "permission",
             "agent": "claude",
         }
-        asked = event("asked", 990.0, session=command, **facts)
+        return await self.take(event("asked", 990.0, session=command, **facts))
+
+    async def take(self, asked: Event) -> Approval:
         await self.service.take(asked)
         found = self.service.approval_of(asked)
         assert found is not None
         return found
 
-    async def hold(self, approval: Approval) -> asyncio.Task[tuple[str, Any]]:
+    async def hold(self, approval: Approval) -> Hook:
         """A hook that waits."""
         task = asyncio.create_task(self.approvals.hold(approval.id, 60))
         while self.service.approval(approval.id).expires_at is None:
             await asyncio.sleep(0)
         return task
+
+    async def held(self, asked: Event | None = None) -> tuple[Approval, Hook]:
+        """A request, and the hook that waits for its decision."""
+        approval = await (self.ask() if asked is None else self.take(asked))
+        return approval, await self.hold(approval)
+
+    async def linked(self, asked: Event | None = None) -> tuple[Approval, Hook, str]:
+        approval, hook = await self.held(asked)
+        return approval, hook, await self.links.make(approval.id, HOUR)
 
 
 def run(folder: Path, work: Callable[[Bench], Awaitable[None]], clock: Clock | None = None) -> None:
@@ -61,9 +73,7 @@ def run(folder: Path, work: Callable[[Bench], Awaitable[None]], clock: Clock | N
 
 def test_link_answers_once_and_says_so_the_second_time(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
-        approval = await bench.ask()
-        hook = await bench.hold(approval)
-        secret = await bench.links.make(approval.id, HOUR)
+        _, hook, secret = await bench.linked()
         for _ in range(3):
             assert bench.links.request(secret).state is ApprovalState.OPEN
         answered = await bench.links.answer(secret, ALLOW)
@@ -79,9 +89,7 @@ def test_link_answers_once_and_says_so_the_second_time(tmp_path: Path) -> None:
 
 def test_two_answers_by_one_link_at_once_are_one(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
-        approval = await bench.ask()
-        hook = await bench.hold(approval)
-        secret = await bench.links.make(approval.id, HOUR)
+        _, hook, secret = await bench.linked()
         both = [bench.links.answer(secret, answer) for answer in (ALLOW, {"behavior": "deny"})]
         one, other = await asyncio.gather(*both, return_exceptions=True)
         assert isinstance(one, Approval)
@@ -94,9 +102,7 @@ def test_two_answers_by_one_link_at_once_are_one(tmp_path: Path) -> None:
 
 def test_link_is_good_until_its_time_and_then_reported_as_too_old(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
-        approval = await bench.ask()
-        hook = await bench.hold(approval)
-        secret = await bench.links.make(approval.id, HOUR)
+        approval, hook, secret = await bench.linked()
         bench.clock.now += HOUR - 1
         assert bench.links.request(secret).id == approval.id
         bench.clock.now += 1
@@ -116,9 +122,7 @@ def test_link_is_good_until_its_time_and_then_reported_as_too_old(tmp_path: Path
 
 def test_link_to_what_was_answered_elsewhere_says_who_did(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
-        approval = await bench.ask()
-        hook = await bench.hold(approval)
-        secret = await bench.links.make(approval.id, HOUR)
+        approval, hook, secret = await bench.linked()
         await bench.approvals.answer(approval.id, {"behavior": "deny"}, "me")
         await hook
         assert "It was denied by me." in request_page(bench.links.request(secret), "work")
@@ -158,8 +162,7 @@ async def make_buttons(bench: Bench, approval: Approval) -> list[str]:
 
 def test_button_decides_its_own_answer_and_the_ledger_names_the_notice(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
-        approval = await bench.ask()
-        hook = await bench.hold(approval)
+        approval, hook = await bench.held()
         allow, deny = await make_buttons(bench, approval)
         bench.clock.now += 1
         for wrong in (
@@ -184,8 +187,7 @@ def test_button_decides_its_own_answer_and_the_ledger_names_the_notice(tmp_path:
 
 def test_button_does_not_count_in_the_first_moment_and_stays_usable(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
-        approval = await bench.ask()
-        hook = await bench.hold(approval)
+        approval, hook = await bench.held()
         allow, _ = await make_buttons(bench, approval)
         bench.clock.now += 0.69
         with pytest.raises(NotSafe, match="this request is new, and nothing was decided"):
@@ -200,8 +202,7 @@ def test_button_does_not_count_in_the_first_moment_and_stays_usable(tmp_path: Pa
 
 def test_button_of_a_new_notice_says_first_who_was_first(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
-        approval = await bench.ask()
-        hook = await bench.hold(approval)
+        approval, hook = await bench.held()
         allow, _ = await make_buttons(bench, approval)
         await bench.approvals.answer(approval.id, DENY, "me")
         await hook
@@ -362,9 +363,7 @@ def test_link_with_more_than_a_decision_is_refused_and_not_spent(
     tmp_path: Path, answer: dict[str, Any], named: str
 ) -> None:
     async def work(bench: Bench) -> None:
-        approval = await bench.ask()
-        hook = await bench.hold(approval)
-        secret = await bench.links.make(approval.id, HOUR)
+        approval, hook, secret = await bench.linked()
         with pytest.raises(InvalidOptions, match=f"does not take '{named}'"):
             await bench.links.answer(secret, answer)
         assert bench.service.approval(approval.id).answer is None
@@ -385,11 +384,7 @@ def test_link_that_answers_what_was_not_asked_is_refused_and_not_spent(
         asked = event(
             "asked", 990.0, tool="AskUserQuestion", input=QUESTIONS, reason="question", agent="claude"
         )
-        await bench.service.take(asked)
-        approval = bench.service.approval_of(asked)
-        assert approval is not None
-        hook = await bench.hold(approval)
-        secret = await bench.links.make(approval.id, HOUR)
+        _, hook, secret = await bench.linked(asked)
         with pytest.raises(InvalidOptions) as refused:
             await bench.links.answer(secret, {"behavior": "allow", "answers": answers})
         assert len(str(refused.value)) < 200
@@ -405,11 +400,7 @@ def test_question_that_brings_its_own_answers_is_not_answered_by_a_bare_yes(tmp_
     async def work(bench: Bench) -> None:
         given = {**QUESTIONS, "answers": {"Which colour?": "Red"}}
         asked = event("asked", 990.0, tool="AskUserQuestion", input=given, reason="question", agent="claude")
-        await bench.service.take(asked)
-        approval = bench.service.approval_of(asked)
-        assert approval is not None
-        hook = await bench.hold(approval)
-        secret = await bench.links.make(approval.id, HOUR)
+        _, hook, secret = await bench.linked(asked)
         with pytest.raises(InvalidOptions, match="needs answers"):
             await bench.links.answer(secret, ALLOW)
         hook.cancel()
@@ -420,11 +411,7 @@ def test_question_that_brings_its_own_answers_is_not_answered_by_a_bare_yes(tmp_
 def test_link_cannot_allow_a_plan_that_its_page_cannot_show(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         asked = event("asked", 990.0, tool="ExitPlanMode", input={}, reason="plan", agent="claude")
-        await bench.service.take(asked)
-        approval = bench.service.approval_of(asked)
-        assert approval is not None
-        hook = await bench.hold(approval)
-        secret = await bench.links.make(approval.id, HOUR)
+        approval, hook, secret = await bench.linked(asked)
         assert "say('allow')" not in request_page(approval, "work")
         with pytest.raises(NotSafe, match="cannot allow"):
             await bench.links.answer(secret, ALLOW)
@@ -436,8 +423,7 @@ def test_link_cannot_allow_a_plan_that_its_page_cannot_show(tmp_path: Path) -> N
 
 def test_second_link_of_a_request_that_is_answered_or_over_answers_nothing(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
-        approval = await bench.ask()
-        hook = await bench.hold(approval)
+        approval, hook = await bench.held()
         first = await bench.links.make(approval.id, HOUR)
         second = await bench.links.make(approval.id, HOUR)
         await bench.links.answer(first, ALLOW)
