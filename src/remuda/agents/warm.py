@@ -201,6 +201,27 @@ class Request:
 # ── workers ──
 
 
+class ExitListeners:
+    """Those that hear, once, that a worker can no longer be used."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Callable[[str], None]] = []
+        self._is_over = False
+
+    def add(self, listener: Callable[[str], None]) -> None:
+        self._listeners.append(listener)
+
+    def report(self, detail: str) -> None:
+        if not self._is_over:
+            self._is_over = True
+            for listener in self._listeners:
+                listener(detail)
+
+    def silence(self) -> None:
+        """Report nothing from here on: the worker is being closed."""
+        self._is_over = True
+
+
 class WorkerProfile(WorkerOptions, Protocol):
     """What a worker is started with."""
 

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 from remuda.agents import find_agent, find_headless, find_warm
 from remuda.agents.state import WORKING
+from remuda.agents.warm import ExitListeners
 from remuda.errors import (
     InvalidOptions,
     RemudaError,
@@ -66,8 +67,7 @@ class TerminalWorker:
         self._conversation: str | None = None
         self._entrypoint: str | None = None
         self._model: str | None = None
-        self._listeners: list[Callable[[str], None]] = []
-        self._reported = False
+        self._exits = ExitListeners()
         self._killing: asyncio.Task[Document] | None = None
         self._prompted = False
         """Whether it got a prompt in this conversation: ours, or one that woke it."""
@@ -285,23 +285,17 @@ class TerminalWorker:
         LOG.warning("ending worker %s: %s", self.id, why)
         self._killing = asyncio.get_running_loop().create_task(self._keeper.request("kill"))
         self._killing.add_done_callback(_retrieve_error)
-        self._report_exit(why)
+        self._exits.report(why)
 
     # ── the end ──
 
     def on_exit(self, listener: Callable[[str], None]) -> None:
-        self._listeners.append(listener)
+        self._exits.add(listener)
 
     def _exited(self, detail: str) -> None:
         self._fresh = False
         self._fail_waits(detail)
-        self._report_exit(detail)
-
-    def _report_exit(self, detail: str) -> None:
-        if not self._reported:
-            self._reported = True
-            for listener in self._listeners:
-                listener(detail)
+        self._exits.report(detail)
 
     def _fail_waits(self, detail: str) -> None:
         crash = SessionCrashed("the agent exited", detail=detail)

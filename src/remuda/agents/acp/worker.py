@@ -18,6 +18,7 @@ from remuda.agents.warm import (
     Allow,
     Answered,
     Decision,
+    ExitListeners,
     PermissionRequest,
     Request,
     SessionEvent,
@@ -102,11 +103,11 @@ class AcpWorker:
         self._turn: AcpTurn | None = None
         self._calling: asyncio.Task[None] | None = None
         self._deciding = TaskSet()
-        self._fresh = self._closing = self._reported = False
+        self._fresh = False
         self._can_close_conversation = False
         self._own: frozenset[int] = frozenset()
         self._dirty: list[str] = []
-        self._listeners: list[Callable[[str], None]] = []
+        self._exits = ExitListeners()
 
     # ── what an agent gives ──
 
@@ -339,25 +340,19 @@ class AcpWorker:
         if self._fresh:
             self._fresh = False
             self.client.process.end()
-            self._report(_STRAY)
+            self._exits.report(_STRAY)
 
     # ── the end ──
 
     def on_exit(self, listener: Callable[[str], None]) -> None:
-        self._listeners.append(listener)
+        self._exits.add(listener)
 
     def _exited(self) -> None:
         self._fresh = False
-        self._report(self.client.process.detail())
-
-    def _report(self, detail: str) -> None:
-        if not self._reported and not self._closing:
-            self._reported = True
-            for listener in self._listeners:
-                listener(detail)
+        self._exits.report(self.client.process.detail())
 
     async def close(self, timeout: float) -> None:
-        self._closing = True
+        self._exits.silence()
         await self.client.process.close(timeout)
         if self._calling is not None:
             await asyncio.gather(self._calling, return_exceptions=True)

@@ -32,6 +32,7 @@ from remuda.agents.warm import (
     Allow,
     Answered,
     Decision,
+    ExitListeners,
     PermissionRequest,
     Raw,
     Request,
@@ -97,11 +98,11 @@ class AppServerWorker:
         self._opened = False
         self._reader = ThreadReader()
         self._events: asyncio.Queue[AgentEvent | Spent | None] = asyncio.Queue()
-        self._fresh = self._closing = self._reported = False
+        self._fresh = False
         self._dirt = ""
         self._own: frozenset[int] = frozenset()
         self._usage: Usage | None = None
-        self._listeners: list[Callable[[str], None]] = []
+        self._exits = ExitListeners()
         self._settled = asyncio.Event()
         self._refusing = TaskSet()
 
@@ -177,10 +178,8 @@ class AppServerWorker:
         self._peer.lose("codex has ended")
         self._events.put_nowait(None)
         self._settled.set()
-        if self._opened and not self._reported and not self._closing:
-            self._reported = True
-            for listener in self._listeners:
-                listener(self._process.detail())
+        if self._opened:
+            self._exits.report(self._process.detail())
 
     # ── a request ──
 
@@ -314,10 +313,10 @@ class AppServerWorker:
     # ── the end ──
 
     def on_exit(self, listener: Callable[[str], None]) -> None:
-        self._listeners.append(listener)
+        self._exits.add(listener)
 
     async def close(self, timeout: float) -> None:
-        self._closing = True
+        self._exits.silence()
         await self._process.close(timeout)
 
 

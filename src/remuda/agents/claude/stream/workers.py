@@ -23,7 +23,7 @@ from uuid import uuid4
 from remuda.agents.claude.files import entrypoint
 from remuda.agents.claude.launch import clean_environment
 from remuda.agents.claude.warm import arguments
-from remuda.agents.warm import Request, SessionEvent, Usage, WorkerProfile
+from remuda.agents.warm import ExitListeners, Request, SessionEvent, Usage, WorkerProfile
 from remuda.errors import (
     CommandNotFound,
     SessionCrashed,
@@ -59,11 +59,10 @@ class StreamWorker:
         self.profile = profile
         self._client = StreamClient(self._strayed, self._exited)
         self._fresh = False
-        self._reported = self._closing = False
         self._own: frozenset[int] = frozenset()
         """The processes that ran before the first request."""
         self._entrypoint: str | None = None
-        self._listeners: list[Callable[[str], None]] = []
+        self._exits = ExitListeners()
 
     # ── starting ──
 
@@ -172,25 +171,19 @@ class StreamWorker:
             self._fresh = False
             LOG.warning("ending worker %s: %s", self.id, _STRAYED)
             self._client.process.end()
-            self._report(_STRAYED)
+            self._exits.report(_STRAYED)
 
     # ── the end ──
 
     def on_exit(self, listener: Callable[[str], None]) -> None:
-        self._listeners.append(listener)
+        self._exits.add(listener)
 
     def _exited(self) -> None:
         self._fresh = False
-        self._report(self._client.process.detail())
-
-    def _report(self, detail: str) -> None:
-        if not self._reported and not self._closing:
-            self._reported = True
-            for listener in self._listeners:
-                listener(detail)
+        self._exits.report(self._client.process.detail())
 
     async def close(self, timeout: float) -> None:
-        self._closing = True
+        self._exits.silence()
         await self._client.process.close(timeout)
 
 
