@@ -35,13 +35,13 @@ ELSEWHERE = {
         "integration/test_boss_life.py::test_boss_that_is_killed_and_started_again_has_lost_nothing",
     ],
     "a preflight of a browser gets nothing": [
-        "unit/boss/test_http_parts.py::test_gate_answers_options_as_if_there_were_nothing",
+        "unit/boss/http/test_http_parts.py::test_gate_answers_options_as_if_there_were_nothing",
         "integration/test_boss_http.py::test_no_answer_lets_other_sites_read_it",
     ],
     "a quiet prompt is stuck, output sets it free": [
         "integration/test_boss_detector.py::test_pane_takes_part_by_its_title_from_prompt_to_its_end",
-        "unit/boss/test_detector.py::test_quiet_prompt_is_stuck_once_and_free_with_new_output",
-        "unit/boss/test_detector.py::test_trail_boss_variables_are_known_and_nonsense_is_not",
+        "unit/boss/evidence/test_detector.py::test_quiet_prompt_is_stuck_once_and_free_with_new_output",
+        "unit/boss/evidence/test_detector.py::test_trail_boss_variables_are_known_and_nonsense_is_not",
         "integration/test_boss_trail_boss.py::test_normalized_events_of_its_detector",
     ],
     "the segment in the status line tells down from empty": [
@@ -49,17 +49,17 @@ ELSEWHERE = {
         "unit/tmux/test_conf.py::test_segment_shows_down_empty_and_how_many_wait",
     ],
     "a record with a date after the stop takes it out of the queue": [
-        "unit/boss/test_transcripts.py::test_prompt_after_the_stop_resolves_it",
+        "unit/boss/evidence/test_transcripts.py::test_prompt_after_the_stop_resolves_it",
     ],
     "one of the same moment or before it does not": [
-        "unit/boss/test_transcripts.py::test_record_of_the_same_moment_leaves_it",
-        "unit/boss/test_transcripts.py::test_prompt_before_the_stop_leaves_it",
+        "unit/boss/evidence/test_transcripts.py::test_record_of_the_same_moment_leaves_it",
+        "unit/boss/evidence/test_transcripts.py::test_prompt_before_the_stop_leaves_it",
     ],
     "lines that are no records are passed over": [
-        "unit/boss/test_transcripts.py::test_lines_that_are_no_records_are_passed_over",
+        "unit/boss/evidence/test_transcripts.py::test_lines_that_are_no_records_are_passed_over",
     ],
     "a transcript that is not there changes nothing": [
-        "unit/boss/test_transcripts.py::test_missing_file_leaves_it",
+        "unit/boss/evidence/test_transcripts.py::test_missing_file_leaves_it",
     ],
     "bootstrap, then a hook from the same pane: taken, and one item": [
         "integration/test_boss_trail_boss.py::test_real_hook_after_a_bootstrap_entry_on_the_same_pane_is_taken_and_is_one_item",

@@ -16,7 +16,7 @@ from remuda.boss.http.assets import Assets
 from remuda.cli.picker import Picker, PickerRow
 
 WEB = Path(remuda.boss.__file__).parent / "web"
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 _IMPORT = re.compile(
     r"""(?:^import|^export)[^;]*?from\s*["'](\./[^"']+)["']|^import\s*["'](\./[^"']+)["']|["'](\./[\w/-]+\.js)["']""",
     re.M,
