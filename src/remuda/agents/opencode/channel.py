@@ -58,7 +58,7 @@ class OpencodeChannel:
         self._written: set[str] = set()
         self._reports: asyncio.Queue[Report | None] = asyncio.Queue()
         self._changed = Wakeup()
-        self._reading: asyncio.Task[None] | None = None
+        self._tasks = TaskSet()
         self._aside = TaskSet()
         self._lost = ""
         self._rests_at = 0.0
@@ -86,7 +86,7 @@ class OpencodeChannel:
         permissions, questions = await self._get("/permission"), await self._get("/question")
         for report in reader.open_requests(as_objects(permissions), as_objects(questions)):
             self._report(report)
-        self._reading = asyncio.create_task(self._read(events))
+        self._tasks.start(self._read(events))
 
     async def _read(self, events: AsyncIterator[Mapping[str, Any]]) -> None:
         try:
@@ -130,9 +130,7 @@ class OpencodeChannel:
         raise ChannelLost(f"the connection to opencode's server has ended: {self._lost}")
 
     async def aclose(self) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.gather(self._reading, return_exceptions=True)
+        await self._tasks.aclose()
         await self._aside.aclose()
 
     # ── requests ──

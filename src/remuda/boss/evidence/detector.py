@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from remuda.errors import RemudaError, TmuxTargetGone, WaitTimeout
+from remuda.tasks import TaskSet
 from remuda.tmux.address import Address, known_addresses
 from remuda.tmux.command import Tmux
 from remuda.tmux.panes import Pane, take_snapshot
@@ -113,7 +114,7 @@ class Detector:
         self._env = env if env is not None else os.environ
         self._settings = DetectorSettings.of(self._env)
         self._watched: dict[Key, Watched] = {}
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = TaskSet()
 
     async def start(self) -> None:
         scan = await self._poll()
@@ -126,13 +127,11 @@ class Detector:
                 await self._report(EventKind.ENDED, session.id, {"why": "its pane is gone"})
             else:
                 self._watched[key] = Watched(session.id, None, 0.0, session.state is Activity.STOPPED)
-        self._task = asyncio.create_task(self._run())
+        self._tasks.start(self._run())
 
     async def close(self) -> None:
         """The next boss finds the watched panes again."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._tasks.aclose()
 
     async def _run(self) -> None:
         while True:

@@ -17,6 +17,7 @@ from remuda.keeper.record import SessionRecord
 from remuda.keeper.restart import Tries
 from remuda.keeper.resume import Restarter
 from remuda.paths import private_folder, sessions_folder
+from remuda.tasks import TaskSet
 from remuda.untrusted import one_line
 
 from ..attention.model import Event, Origin
@@ -44,7 +45,7 @@ class Restarts:
         self._reported: set[tuple[str, float]] = set()
         self._restarter: Restarter | None = None
         self._watches: Watches | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = TaskSet()
 
     async def start(self) -> None:
         """Begin. Sessions come back while the boss serves: that may take minutes."""
@@ -52,16 +53,14 @@ class Restarts:
         self._restarter = Restarter(self._folder, load_own_config(os.environ))
         self._watches = self._polling.watches()
         self._watches.folder(self._folder, self._on_change)
-        self._task = asyncio.create_task(self._run(self._restarter))
+        self._tasks.start(self._run(self._restarter))
 
     async def close(self) -> None:
         if self._watches is not None:
             self._watches.close()
         if self._restarter is not None:
             self._restarter.stop.set()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._tasks.aclose()
 
     def _on_change(self, name: str) -> None:
         if not name or (name.endswith(".sock") and not name.startswith(".")):

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from remuda.agents import PLAIN_AGENTS
 from remuda.duration import parse_duration
 from remuda.errors import RemudaError
+from remuda.tasks import TaskSet
 
 from ..attention.model import Activity, BossSession, Event, EventKind, Source
 from ..service import BossService
@@ -83,16 +84,14 @@ class Silence:
         self._clock = clock
         self._interval = min(interval, self._limit / 4) if self._limit else interval
         self._states: dict[str, SilentSession] = {}
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = TaskSet()
 
     async def start(self) -> None:
         if self._limit:
-            self._task = asyncio.create_task(self._run())
+            self._tasks.start(self._run())
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._tasks.aclose()
 
     async def _run(self) -> None:
         while True:

@@ -19,6 +19,7 @@ from remuda.agents import DEFAULT_AGENT, find_sources
 from remuda.durable import open_regular
 from remuda.errors import InvalidOptions, StoreFailed
 from remuda.paths import private_folder
+from remuda.tasks import TaskSet
 from remuda.untrusted import parse_object
 
 from ..attention.model import Event
@@ -55,7 +56,7 @@ class Spool:
         self._came = asyncio.Event()
         self._unreadable: set[str] = set()
         self._one_at_a_time = asyncio.Lock()
-        self._taking: asyncio.Task[None] | None = None
+        self._tasks = TaskSet()
 
     async def start(self) -> None:
         private_folder(self._folder)
@@ -68,16 +69,14 @@ class Spool:
         if not await self._catch_up():
             self._came.set()  # try again
         self._service.catching_up.append(self._catch_up)
-        self._taking = asyncio.create_task(self._take_what_comes())
+        self._tasks.start(self._take_what_comes())
 
     async def close(self) -> None:
         if self._catch_up in self._service.catching_up:
             self._service.catching_up.remove(self._catch_up)
         if self._watches is not None:
             self._watches.close()
-        if self._taking is not None:
-            self._taking.cancel()
-            await asyncio.gather(self._taking, return_exceptions=True)
+        await self._tasks.aclose()
 
     def _on_change(self, name: str) -> None:
         if not name.startswith("."):
