@@ -7,7 +7,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, expect
 
-from support.browser import WIDE, live, ready
+from support.browser import WIDE, live, ready, take_control
 from support.fleet import FleetBench
 from support.heimdall_client import PATIENCE
 
@@ -47,8 +47,7 @@ def test_an_agent_of_another_host_is_shown_decided_and_typed_into(browser: Brows
 
         page.goto(f"{address}/#/agents")
         group.locator(".c-name").click()
-        page.get_by_role("button", name="Take control").click()
-        expect(page.locator(".terminal .state")).to_have_text("you type here")
+        take_control(page)
         page.keyboard.type("typed in the page")
         expect(page.locator(".xterm-rows")).to_contain_text("typed in the page")
 

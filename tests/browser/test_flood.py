@@ -8,7 +8,7 @@ from pathlib import Path
 from playwright.sync_api import CDPSession, Page, expect
 
 from remuda.wire.connection import ClientConnection
-from support.browser import PageBench, live
+from support.browser import PageBench, live, take_control
 from support.keeper import Kept, Start, until
 
 MEGABYTES = 20
@@ -39,8 +39,7 @@ def open_terminal(bench: PageBench) -> tuple[Page, CDPSession]:
     page = bench.open()
     page.goto(f"{bench.address}/#/session/{found[0]}")
     live(page)
-    page.get_by_role("button", name="Take control").click()
-    expect(page.locator(".terminal .state")).to_have_text("you type here")
+    take_control(page)
     return page, page.context.new_cdp_session(page)
 
 

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Error, Page, Route, ViewportSize, WebSocketRoute, expect
 
 from support.boss import event
-from support.browser import PHONE, WIDE, PageBench, requesting, shorten
+from support.browser import PHONE, WIDE, PageBench, requesting, shorten, take_control
 from support.keeper import until
 from support.watcher import Watcher
 
@@ -391,8 +391,7 @@ def test_program_in_the_terminal_reaches_neither_page_nor_clipboard_nor_keys(
     assert page.evaluate("navigator.clipboard.readText()") == "mine"
     assert (page.title(), len(page.context.pages)) == ("Remuda", 1)
     check(page)
-    page.get_by_role("button", name="Take control").click()
-    expect(page.locator(".terminal .state")).to_have_text("you type here")
+    take_control(page)
     page.keyboard.press("q")
     expect(page.locator(".xterm-rows")).to_contain_text("asked")
     Watcher(alone.hello()).press(b"q")
@@ -431,8 +430,7 @@ def test_pasted_text_is_data_also_with_the_end_of_a_paste_in_it(bench: PageBench
     page.goto(f"{bench.address}/#/session/kept:work")
     expect(page.locator(".xterm-rows")).to_contain_text("ready")
     page.evaluate(_PASTE, "not in control")
-    page.get_by_role("button", name="Take control").click()
-    expect(page.locator(".terminal .state")).to_have_text("you type here")
+    take_control(page)
     page.evaluate(_PASTE, "one\x1b[201~\rrm -rf\x03 two")
     until(lambda: _kept(tmp_path / "kept").endswith(b"two\x1b[201~"), "the paste")
     assert _kept(tmp_path / "kept") == b"\x1b[200~one[201~\rrm -rf two\x1b[201~"

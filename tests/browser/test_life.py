@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import ViewportSize, expect
 
 from remuda.errors import NotSafe
-from support.browser import PHONE, WIDE, PageBench, live, ready
+from support.browser import PHONE, WIDE, PageBench, live, ready, take_control
 from support.keeper import until
 
 
@@ -81,8 +81,7 @@ def test_terminal_of_a_connection_that_stalls_says_that_it_is_old(bench: PageBen
     page.goto(f"{bench.address}/#/session/{only_session(bench)}")
     page.reload()
     expect(page.locator(".terminal .state")).to_have_text("read-only")
-    page.get_by_role("button", name="Take control").click()
-    expect(page.locator(".terminal .state")).to_have_text("you type here")
+    take_control(page)
     assert bench.boss.process is not None
     bench.boss.process.signal(signal.SIGSTOP)
     try:
@@ -108,8 +107,7 @@ def test_session_that_ends_while_its_terminal_is_open(bench: PageBench, how: str
     post.send("hello")
     page = bench.open()
     page.goto(f"{bench.address}/#/session/{only_session(bench)}")
-    page.get_by_role("button", name="Take control").click()
-    expect(page.locator(".terminal .state")).to_have_text("you type here")
+    take_control(page)
     if how == "ends":
         bench.boss.client.post("sessions", "work", "end", body={})
     else:

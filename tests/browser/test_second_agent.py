@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from support.browser import PageBench, ready
+from support.browser import PageBench, ready, take_control
 from support.delivery import answer
 from support.keeper import Start
 from support.second_agent import Corral, installed
@@ -39,8 +39,7 @@ def test_session_of_another_package_is_shown_decided_and_typed_into(
     expect(row).to_contain_text("mustang")
     expect(row.locator(".state").first).to_have_text("idle")
     row.locator(".c-name").click()
-    page.get_by_role("button", name="Take control").click()
-    expect(page.locator(".terminal .state")).to_have_text("you type here")
+    take_control(page)
     page.keyboard.type("hello from the page\n")
     expect(page.locator(".xterm-rows")).to_contain_text("MUSTANG#2 to: hello from the page")
     assert corral.runs() == ["KICK fence", "hello from the page"]

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, ViewportSize, expect
 
 from support.boss import event
-from support.browser import PHONE, WIDE, PageBench, live
+from support.browser import PHONE, WIDE, PageBench, live, take_control
 from support.keeper import until, until_equal
 from support.messages import phase, put_to_sleep
 
@@ -107,8 +107,7 @@ def test_terminal_is_read_only_until_control_is_taken(bench: PageBench, size: Vi
     expect(page.locator(".terminal .state")).to_have_text("read-only")
     page.locator(".xterm-screen").click()
     page.keyboard.type("no")
-    page.get_by_role("button", name="Take control").click()
-    expect(page.locator(".terminal .state")).to_have_text("you type here")
+    take_control(page)
     page.keyboard.type("RUNBASH echo ran")
     page.get_by_role("toolbar", name="Keys").get_by_role("button", name="Enter").click()
     post.watcher.until_shows("REPLY#2 to: tool_result ran")
@@ -216,8 +215,7 @@ def test_key_in_the_terminal_of_a_session_that_is_asleep_wakes_it_and_reaches_it
     go(bench, page, "session", session_id(bench, "work"))
     expect(page.locator(".who .state").first).to_have_text("asleep")
     expect(page.locator(".xterm-rows")).to_contain_text("REPLY#1")  # its last screen
-    page.get_by_role("button", name="Take control").click()
-    expect(page.locator(".terminal .state")).to_have_text("you type here")
+    take_control(page)
     assert phase(post) == "asleep"  # looking at it does not wake it
     page.locator(".xterm-screen").click()
     page.keyboard.type("typed in the page")

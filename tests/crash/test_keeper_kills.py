@@ -58,8 +58,7 @@ def test_killed_keepers_and_agents_with_messages_in_flight_lose_none(bench: Benc
 
 def test_keeper_killed_while_it_cancels_a_turn_does_not_run_that_message_again(bench: Bench) -> None:
     post = bench.start(on_orphan="retry", env={"MOCK_TIME_SCALE": "1"})
-    message = post.put("SLOW 60")
-    post.reached(message, "recorded")
+    message = post.put_until("SLOW 60", "recorded")
     os.kill(post.kept.child_pid, signal.SIGSTOP)  # it does not hear the key
     assert post.client.request("interrupt", id=message) == {"in_flight": True}
     lease = post.folder / ".inbox-lease.json"

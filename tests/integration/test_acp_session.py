@@ -59,8 +59,7 @@ def test_line_of_a_user_is_a_prompt_and_messages_wait_for_its_turn(stage: Stage)
     post = stage.start()
     type_keys(post, "WAIT\r")
     shows(post, "waiting")
-    message = post.put("hello")
-    post.held("the session is")
+    message = post.put_held("hello", "the session is")
     type_keys(post, "\x03")
     assert answer(post.ended(message)) == "ACP#1 to: hello"
     assert stage.runs() == ["WAIT", "hello"]
@@ -78,8 +77,7 @@ def test_draft_of_a_user_survives_a_message(stage: Stage) -> None:
 
 def test_line_that_is_entered_during_a_turn_is_kept(stage: Stage) -> None:
     post = stage.start()
-    message = post.put("WAIT")
-    post.reached(message, "submitted")
+    post.put_until("WAIT", "submitted")
     type_keys(post, "later\r")
     shows(post, "a turn is running; your line was not sent, and is kept")
     until(lambda: draft(post) == "later", "the line")
@@ -88,8 +86,7 @@ def test_line_that_is_entered_during_a_turn_is_kept(stage: Stage) -> None:
 
 def test_prompt_counts_as_submitted_only_when_the_agent_reports_its_turn(stage: Stage) -> None:
     post = stage.start()
-    message = post.put("SILENT")
-    post.held("has not reported anything about it yet")
+    message = post.put_held("SILENT", "has not reported anything about it yet")
     assert stages(post.trace(message)) == ["accepted", "written"]
     (stage.home / "go").touch()
     found = post.ended(message)
@@ -216,8 +213,7 @@ def test_files_are_not_offered_to_the_agent(stage: Stage) -> None:
 
 def test_agent_that_dies_in_its_turn_ends_the_session_and_its_prompt_is_not_run_again(stage: Stage) -> None:
     post = stage.start()
-    message = post.put("DIE")
-    post.reached(message, "submitted")
+    message = post.put_until("DIE", "submitted")
     (stage.home / "go").touch()
     found = post.ended(message)
     assert (found.stage, step(found, "ended")["end"]) == ("dead", "died")
@@ -233,8 +229,7 @@ def test_agent_that_dies_in_its_turn_ends_the_session_and_its_prompt_is_not_run_
 @pytest.mark.parametrize("who", ["terminal", "agent", "keeper"])
 def test_kill_before_the_agent_reported_anything_leaves_the_prompt_unrepeated(stage: Stage, who: str) -> None:
     post = stage.start()
-    message = post.put("SILENT")
-    post.held("has not reported anything about it yet")
+    message = post.put_held("SILENT", "has not reported anything about it yet")
     terminal = Process(json.loads(post.kept.paths.record.read_text())["child_pid"])
     agent = Process(stage.pid())
     {"terminal": terminal, "agent": agent, "keeper": post.kept.keeper}[who].signal(signal.SIGKILL)
@@ -251,8 +246,7 @@ def test_prompt_that_never_reached_the_agent_is_sent_by_the_next_session(stage: 
     post = stage.start()
     terminal = Process(json.loads(post.kept.paths.record.read_text())["child_pid"])
     terminal.signal(signal.SIGSTOP)
-    message = post.put("hello")
-    post.reached(message, "written")
+    message = post.put_until("hello", "written")
     terminal.signal(signal.SIGKILL)
     assert post.kept.keeper.ended()
     terminal.close()

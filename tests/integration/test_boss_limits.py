@@ -68,8 +68,7 @@ def test_limit_of_an_account_is_shown_with_all_that_waits_for_its_end_and_ends_b
     before = time.time()
     refused = first.put(LIMIT)
     assert step(first.reached(refused, "nacked"), "ended")["failure"] == "rate_limited"
-    waiting = second.put("me too")
-    second.held("the account has reached its rate limit")
+    waiting = second.put_held("me too", "the account has reached its rate limit")
 
     found = limited(boss)
     assert before + 7200 <= found["until"] <= time.time() + 7205.1

@@ -163,8 +163,7 @@ def test_money_by_configured_prices_pauses_a_session(bench: Bench) -> None:
     assert bench.item("work") is None
     work.run("two")
     assert bench.paused("work")["detail"]["input"]["used"] == f"{2 * OUTPUT:.2f} USD"
-    held = work.put("three")
-    work.held("budget 'cost per session': 14.00 USD used of 10.00 USD")
+    held = work.put_held("three", "budget 'cost per session': 14.00 USD used of 10.00 USD")
     bench.allow("work")
     assert work.ended(held).stage == "acked"
     assert bench.row()["allowed"] == 15.0
@@ -210,8 +209,7 @@ def test_conversation_that_ended_long_ago_still_counts(bench: Bench) -> None:
 def test_denied_budget_stays_paused_and_asks_no_second_time(bench: Bench) -> None:
     first = bench.over("first", "turns = 1", 'per = ["folder", "day"]')
     asked = bench.paused("first")
-    held = first.put("two")
-    first.held("budget 'turns per folder and day': 1 turns used of 1 turns")
+    held = first.put_held("two", "budget 'turns per folder and day': 1 turns used of 1 turns")
     # A session that starts later in the same folder is held from its first prompt; one elsewhere is not.
     late = bench.keep("late", prompt="passed at the start", message_id="m-late")
     late.held("budget 'turns")
@@ -233,8 +231,7 @@ def test_denied_budget_stays_paused_and_asks_no_second_time(bench: Bench) -> Non
 def test_stop_interrupts_the_turn_and_what_is_not_known_is_not_guessed(bench: Bench) -> None:
     bench.limit("time = 1", 'action = "stop"', 'session = "slow"')
     slow = bench.keep("slow")
-    endless = slow.put("SLOW 6000 words")
-    slow.reached(endless, "submitted")
+    endless = slow.put_until("SLOW 6000 words", "submitted")
     bench.paused("slow")
     assert "interrupted by budget 'time per session'" in str(slow.ended(endless).steps[-1])
     bench.limit("cost = 0.01", 'session = "unknown"')
@@ -312,8 +309,7 @@ def test_typo_in_the_file_names_the_line_and_the_word_and_keeps_the_last_limits(
     assert "budget.toml: line 3: action 'puase' is not known" in found.err
     assert "did you mean 'pause'?" in found.err
     until(lambda: bench.boss.client.get("budget")["error"], "the error")
-    work.put("two")
-    work.held("budget 'turns per session'")
+    work.put_held("two", "budget 'turns per session'")
     bench.boss.restart()  # the limits stay for the next boss too
     bench.keep("other").run("one")
     bench.paused("other")

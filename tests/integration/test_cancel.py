@@ -71,8 +71,7 @@ def test_message_that_was_answered_stays_answered(bench: Bench) -> None:
 def test_message_that_is_being_typed_is_interrupted_and_not_called_unseen(bench: Bench) -> None:
     post = bench.start(env={"MOCK_TIME_SCALE": "1"})
     go_on = pause(post)
-    message = post.put("SLOW 60")
-    post.reached(message, "written")
+    message = post.put_until("SLOW 60", "written")
     argv = [*COMMAND, "cancel", message, "--socket-dir", str(post.kept.folder)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as cancelling:
         lease = post.folder / ".inbox-lease.json"
@@ -86,8 +85,7 @@ def test_message_that_is_being_typed_is_interrupted_and_not_called_unseen(bench:
 
 def test_message_that_failed_and_would_be_tried_again_is_taken_back(bench: Bench) -> None:
     post = idle(bench.start())
-    message = post.put("err 500")
-    post.reached(message, "nacked")
+    message = post.put_until("err 500", "nacked")
     assert cancel(post, message) == f"{message}: cancelled: it had failed, and will not be tried again\n"
     assert post.trace(message).stage == "dropped"
 

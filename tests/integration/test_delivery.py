@@ -187,8 +187,7 @@ def test_hooks_of_a_healthy_session_are_true_only_after_the_first_has_come(bench
 def test_message_waits_while_the_session_is_busy_with_somebodys_prompt(bench: Bench) -> None:
     post = busy(bench.start())
     before = bench.keys()
-    waiting = post.put("next")
-    post.held("the session is")
+    waiting = post.put_held("next", "the session is")
     assert stages(post.trace(waiting)) == ["accepted"]
     assert bench.keys() == before
     post.watcher.press(ESC)
@@ -201,8 +200,7 @@ def test_message_waits_at_a_dialog_and_not_a_key_is_typed(bench: Bench) -> None:
     post.watcher.paste("RUNBASH touch asked-for")
     post.watcher.settled("waiting_permission")
     before = bench.keys()
-    waiting = post.put("behind the dialog")
-    post.held("a dialog is open")
+    waiting = post.put_held("behind the dialog", "a dialog is open")
     assert bench.keys() == before
     assert stages(post.trace(waiting)) == ["accepted"]
     post.watcher.answer(b"4")  # no
@@ -215,8 +213,7 @@ def test_message_waits_at_a_dialog_and_not_a_key_is_typed(bench: Bench) -> None:
 def test_trust_dialog_holds_messages_unless_it_may_be_answered(bench: Bench, wording: str) -> None:
     env = {"MOCK_TRUST_DIALOG": "1", "MOCK_TRUST_WORDING": wording}
     asking = bench.start(env=env)
-    waiting = asking.put("may I come in")
-    asking.held("--trust")
+    waiting = asking.put_held("may I come in", "--trust")
     assert stages(asking.trace(waiting)) == ["accepted"]
     assert not any(bench.keys())
     trusting = bench.start(name="t", env=env, trust=True)
@@ -284,8 +281,7 @@ def test_draft_is_waited_for_then_laid_aside_and_comes_back(bench: Bench) -> Non
     post = idle(bench.start(draft_patience=8.0))
     post.watcher.press(b"half a thought")
     until_equal(post.draft, "half a thought", "the draft")
-    message = post.put("the message")
-    post.held("a draft is in the composer")
+    message = post.put_held("the message", "a draft is in the composer")
     assert stages(post.ended(message)) == CHAIN
     until_equal(post.draft, "half a thought", "the draft again")
     assert bench.prompts(post) == ["the message"]
@@ -306,8 +302,7 @@ def test_draft_that_the_agent_has_not_drawn_yet_is_waited_for(bench: Bench, keys
 
 def test_prompt_that_a_human_queues_after_a_message_is_not_its_answer(bench: Bench) -> None:
     post = idle(bench.start())
-    message = post.put("SLOW 1.5")
-    post.reached(message, "recorded")
+    message = post.put_until("SLOW 1.5", "recorded")
     post.watcher.paste("my own")
     found = post.ended(message)
     assert stages(found) == CHAIN
@@ -317,8 +312,7 @@ def test_prompt_that_a_human_queues_after_a_message_is_not_its_answer(bench: Ben
 
 def test_message_that_is_overtaken_ends_though_no_transcript_reports_it(bench: Bench) -> None:
     post = idle(bench.start(env={"MOCK_WRITE_DERIVED_JSONL": "0"}))
-    message = post.put("SLOW 1.5")
-    post.reached(message, "submitted")
+    message = post.put_until("SLOW 1.5", "submitted")
     post.watcher.paste("my own")
     found = post.ended(message)
     assert stages(found) == [stage for stage in CHAIN if stage != "recorded"]
@@ -328,8 +322,7 @@ def test_message_that_is_overtaken_ends_though_no_transcript_reports_it(bench: B
 def test_interrupt_of_a_message_that_is_over_is_not_pressed_into_the_turn_after_it(bench: Bench) -> None:
     post = idle(bench.start(env={"MOCK_WRITE_DERIVED_JSONL": "0"}))
     post.client.request("watch")
-    message = post.put("SLOW 1.5")
-    post.reached(message, "submitted")
+    message = post.put_until("SLOW 1.5", "submitted")
     post.watcher.paste("THINK 5 of mine")
     event_named(post.client, "stopped", id=message)
     post.client.request("interrupt", id=message)
@@ -348,7 +341,6 @@ def test_message_after_a_slow_start_is_handed_over_once(bench: Bench) -> None:
 def test_inbox_of_another_consumer_is_left_to_it(bench: Bench, home: Path) -> None:
     with ConsumerLock.take(SessionPaths(home / "sessions", "d").inbox, "somebody else"):
         post = bench.start()
-        waiting = post.put("hello")
-        post.held("somebody else")
+        waiting = post.put_held("hello", "somebody else")
         assert stages(post.trace(waiting)) == ["accepted"]
     assert stages(post.ended(waiting)) == CHAIN

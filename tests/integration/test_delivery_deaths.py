@@ -36,8 +36,7 @@ def test_rate_limit_delays_the_message_and_every_session_of_the_account(bench: B
     assert stages(nacked) == ["accepted", "written", "submitted", "recorded", "ended", "nacked"]
     assert step(nacked, "ended")["failure"] == "rate_limited"
     assert step(nacked, "nacked")["due"] > step(nacked, "ended")["at"] + 5
-    waiting = second.put("me too")
-    second.held("the account has reached its rate limit")
+    waiting = second.put_held("me too", "the account has reached its rate limit")
     [account] = (home / "accounts").iterdir()
     account.unlink()
     assert stages(second.ended(waiting)) == CHAIN
@@ -145,8 +144,7 @@ def test_session_that_ended_keeps_what_waits_for_the_next(bench: Bench) -> None:
 
 def test_keeper_killed_after_the_answer_recovers_it(bench: Bench) -> None:
     post = idle(bench.start(env={"MOCK_DELAY_STOP": "60000"}))
-    message = post.put("hello")
-    post.reached(message, "recorded")
+    message = post.put_until("hello", "recorded")
     until(lambda: transcript_has(post, "REPLY#1"), "the answer in the transcript")
     kill_keeper(post)
     resumed = bench.start(resume=True)
@@ -182,8 +180,7 @@ def test_keeper_killed_after_the_submission_leaves_it_to_the_policy(
     bench: Bench, on_orphan: str, stage: str
 ) -> None:
     post = idle(bench.start(env={"MOCK_DELAY_STOP": "0"}))
-    message = post.put("SLOW 60")
-    post.reached(message, "recorded")
+    message = post.put_until("SLOW 60", "recorded")
     kill_keeper(post)
     resumed = bench.start(resume=True, on_orphan=on_orphan, env={"MOCK_RESPONSE": "done"})
     found = resumed.ended(message)

@@ -103,8 +103,7 @@ def test_message_waits_while_a_dialog_is_open(corral: Corral) -> None:
     post = corral.start()
     type_keys(post, "KICK fence\r")
     post.watcher.until("waiting_permission")
-    message = post.put("hello")
-    post.held("a dialog is open")
+    message = post.put_held("hello", "a dialog is open")
     type_keys(post, "y")
     assert answer(post.ended(message)) == "MUSTANG#2 to: hello"
     assert corral.runs() == ["KICK fence", "hello"]
@@ -122,8 +121,7 @@ def test_turn_that_fails_and_a_command_that_is_none_are_reported(corral: Corral)
 
 def test_turn_is_interrupted_on_request(corral: Corral) -> None:
     post = corral.start()
-    message = post.put("WALK 60")
-    post.reached(message, "recorded")
+    message = post.put_until("WALK 60", "recorded")
     post.client.request("interrupt", id=message)
     found = post.ended(message)
     assert (step(found, "ended")["end"], found.reason) == ("interrupted", "interrupted on request")
@@ -185,8 +183,7 @@ def test_server_ends_with_its_session(called: Corral) -> None:
 
 def test_server_that_dies_is_started_again_and_its_turn_counts_as_interrupted(called: Corral) -> None:
     post = called.start()
-    message = post.put("WALK 60")
-    post.reached(message, "recorded")
+    message = post.put_until("WALK 60", "recorded")
     server = companion(post)
     server.signal(signal.SIGKILL)
     assert step(post.ended(message), "ended")["end"] == "interrupted"

@@ -240,8 +240,7 @@ def test_message_that_expires_before_it_is_due_does_not_wake_it(bench: Bench) ->
 def test_message_that_a_budget_holds_does_not_wake_it_and_keeps_it_awake(bench: Bench) -> None:
     post = asleep(bench.start())
     save_holds(holds_file(), [{"folder": str(bench.project), "reason": "the budget is used up"}])
-    message = post.put("later")
-    post.held("the budget is used up")
+    message = post.put_held("later", "the budget is used up")
     assert phase(post) == "asleep"
     post.client.request("wake")
     stays_awake(idle(post), "the budget is used up")
@@ -260,8 +259,7 @@ def test_message_that_comes_while_it_falls_asleep_is_delivered(bench: Bench) -> 
 def test_message_is_delivered_once_when_others_wake_the_session_at_the_same_moment(bench: Bench) -> None:
     post = asleep(bench.start())
     save_holds(holds_file(), [{"folder": str(bench.project), "reason": "the budget is used up"}])
-    message = post.put("later", max_attempts=1)
-    post.held("the budget is used up")
+    message = post.put_held("later", "the budget is used up", max_attempts=1)
     with Lock(Files(str(post.folder / "inbox.jsonl"))):  # the message cannot be leased
         save_holds(holds_file(), [])
         post.held("is being woken")
@@ -361,8 +359,7 @@ def test_deleted_transcript_is_a_clear_error_and_the_message_stays(bench: Bench)
     other = idle(bench.start(name="other"))
     path = Path(post.client.describe()["conversation"]["transcript_path"])
     aside = path.rename(path.with_suffix(".aside"))
-    message = post.put("are you there?")
-    post.held("does not exist")
+    message = post.put_held("are you there?", "does not exist")
     status = post.client.describe()
     assert (status["state"], str(path) in status["wake_error"]) == ("asleep", True)
     assert stages(post.trace(message))[0] == "accepted"
@@ -381,8 +378,7 @@ def test_agent_that_dies_at_the_wake_is_tried_again_and_no_attempt_is_counted(be
     post = asleep(bench.start())
     program = bench._program.read_text()
     bench._program.write_text("import sys; sys.exit(3)")
-    message = post.put("are you there?", max_attempts=1)
-    post.held("exit code 3")
+    message = post.put_held("are you there?", "exit code 3", max_attempts=1)
     assert post.client.describe()["state"] == "asleep"
     bench._program.write_text(program)
     found = post.ended(message)
@@ -411,8 +407,7 @@ def test_disk_that_is_full_at_the_wake_keeps_the_message_until_there_is_space(
     other = idle(bench.start(name="other"))
     size = resource.RLIMIT_FSIZE
     resource.prlimit(post.kept.keeper_pid, size, (limit, resource.RLIM_INFINITY))
-    message = post.put("are you there?", max_attempts=1)
-    post.held("File too large")
+    message = post.put_held("are you there?", "File too large", max_attempts=1)
     assert post.client.describe()["state"] == "asleep"
     assert program_pids(post) == []
     assert stages(other.send("hello")) == CHAIN

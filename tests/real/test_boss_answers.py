@@ -88,8 +88,7 @@ def test_plan_dialog_is_in_the_queue_and_is_not_answered_by_a_message(
     post.watcher.settled("idle")
     post.watcher.paste(f"TOOL {json.dumps(PLAN)}")
     post.watcher.until("waiting_permission")
-    waiting = post.put("behind the plan")
-    post.held("a dialog is open")
+    waiting = post.put_held("behind the plan", "a dialog is open")
 
     def hook() -> str:
         votes = post.client.describe(explain=True)["votes"]

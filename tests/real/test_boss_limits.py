@@ -50,8 +50,7 @@ def test_usage_limit_of_a_plan_is_waited_for_to_its_end_and_shown(
     refused = post.put("hello")
     nacked = step(post.reached(refused, "nacked"), "nacked")
     assert reset - 1 < nacked["due"] < reset + 66  # the CLI would go on by itself after that
-    behind = post.put("of the same account")
-    post.held("the account has reached its rate limit")
+    behind = post.put_held("of the same account", "the account has reached its rate limit")
     (found,) = boss.client.get("queue")["limits"]
     assert (found["messages"], found["sessions"]) == (2, [post.kept.name])
     assert reset - 1 < found["until"] < reset + 66

@@ -20,8 +20,7 @@ def test_draft_is_waited_for_then_laid_aside_and_comes_back_behind_the_message(
     post.watcher.settled("idle")
     post.watcher.press(b"half a thought")
     until_equal(post.draft, "half a thought", "the draft in the composer")
-    message = post.put("meanwhile")
-    post.held("a draft is in the composer")
+    message = post.put_held("meanwhile", "a draft is in the composer")
     assert stages(post.ended(message)) == CHAIN
     until_equal(post.draft, "half a thought", "the draft back in the composer")
     assert [request.prompt for request in model.main_requests] == ["meanwhile"]
@@ -66,8 +65,7 @@ def test_keys_at_the_moment_of_hand_over_stay_with_their_human(
     post.watcher.settled("idle")
     sent = [f"message {number}" for number in range(4)]
     for text in sent:
-        message = post.put(text)
-        post.reached(message, "written")
+        message = post.put_until(text, "written")
         post.watcher.press(b"my own words")
         assert post.ended(message).stage == "acked"
         until_equal(post.draft, "my own words", "the keys in the composer")
@@ -106,8 +104,7 @@ def test_agents_view_is_no_composer_nothing_is_pressed_there_and_the_message_com
     post.watcher.settled("idle")
     post.watcher.press(b"\x1b[D")
     until(lambda: shows(post, "describe a task"), "the agents view")
-    message = post.put("not as a task")
-    post.held("the screen shows no composer")
+    message = post.put_held("not as a task", "the screen shows no composer")
     type_task(post, "a task of my own")
     post.held("the screen shows no composer")
     assert any(line.startswith("Needs input") for line in post.lines()), "the list is ordered as it was"

@@ -111,8 +111,7 @@ def test_prompt_that_a_hook_blocks_is_left_to_whoever_typed_meanwhile(
         "print(json.dumps({'decision': 'block', 'reason': 'not here'}))",
     )
     post = Post(keep(start, cli, *settings(slow)))
-    message = post.put("bring me an apple")
-    post.reached(message, "submitted")
+    message = post.put_until("bring me an apple", "submitted")
     until((cli.project / "asked").exists, "the hook runs")
     post.watcher.press(b"words of mine")
     until(lambda: any("words of mine" in line for line in post.lines()), "the keys on the screen")
@@ -146,8 +145,7 @@ def test_rate_limit_gives_the_message_back_and_the_whole_account_waits(
     assert nacked["due"] > nacked["at"]
     assert "429" in nacked["reason"]
     assert step(post.trace(limited), "ended")["failure"] == "rate_limited"
-    behind = post.put("of the same account")
-    post.held("the account has reached its rate limit")
+    behind = post.put_held("of the same account", "the account has reached its rate limit")
     assert stages(post.trace(behind)) == ["accepted"]
     (account,) = (home / "accounts").glob("*.json")
     os.unlink(account)  # the limit is over
@@ -271,8 +269,7 @@ def test_shell_in_the_background_keeps_the_turn_open_until_the_agent_heard_of_it
     post = Post(keep(start, cli, "--allowedTools", "Bash"))
     command = "until [ -e stop ]; do python3 -c 'import time; time.sleep(0.1)'; done; echo finished"
     call = {"name": "Bash", "input": {"command": command, "description": "x", "run_in_background": True}}
-    first = post.put(f"TOOL {json.dumps(call)}")
-    post.reached(first, "recorded")
+    first = post.put_until(f"TOOL {json.dumps(call)}", "recorded")
     second = post.put("only when all is done")
     post.watcher.settled("idle")
     with pytest.raises(WaitTimeout):

@@ -67,8 +67,7 @@ def test_message_waits_at_a_dialog_of_a_human_turn(post: Post, cli: RealCli, mod
     post.watcher.settled("idle")
     post.watcher.paste("RUNBASH touch asked-for")
     post.watcher.until("waiting_permission")
-    waiting = post.put("behind the dialog")
-    post.held("a dialog is open")
+    waiting = post.put_held("behind the dialog", "a dialog is open")
     until(lambda: open_dialog(post.lines()), "the dialog on the screen")
     assert stages(post.trace(waiting)) == ["accepted"]
     assert not (cli.project / "asked-for").exists()
@@ -83,8 +82,7 @@ def test_message_is_not_taken_for_the_answer_to_a_question(post: Post, model: Lo
     post.watcher.settled("idle")
     post.watcher.paste(f"TOOL {json.dumps(QUESTION)}")
     post.watcher.until("waiting_answer")
-    waiting = post.put("no colour at all")
-    post.held("a dialog is open")
+    waiting = post.put_held("no colour at all", "a dialog is open")
     assert stages(post.trace(waiting)) == ["accepted"]
     post.watcher.answer(b"2")
     assert stages(post.ended(waiting)) == CHAIN
@@ -112,8 +110,7 @@ def test_trust_dialog_stays_open_and_the_message_is_held_until_a_human_says_yes(
     make_cli: MakeCli, start: Start, model: LoopbackModel
 ) -> None:
     post = Post(keep(start, make_cli(trust=False)))
-    waiting = post.put("may I come in")
-    post.held("--trust")
+    waiting = post.put_held("may I come in", "--trust")
     assert read_trust_choice(post.lines()) is not None
     assert stages(post.trace(waiting)) == ["accepted"]
     assert not model.main_requests
@@ -134,8 +131,7 @@ def test_dialog_that_speaks_of_trust_is_not_answered_where_the_user_allowed_trus
     post.watcher.paste("RUNBASH ./trust.sh 'No, exit'")
     post.watcher.settled("waiting_permission")
     until(lambda: open_dialog(post.lines()) is not None, "the dialog is drawn")
-    waiting = post.put("behind the dialog")
-    post.held("a dialog is open")
+    waiting = post.put_held("behind the dialog", "a dialog is open")
     assert post.watcher.settled("waiting_permission")
     assert not (cli.project / "PWNED").exists()
     post.watcher.answer(b"\x1b")
@@ -278,8 +274,7 @@ def test_command_that_opens_a_dialog_has_run_and_leaves_it_to_a_human(
     found = post.send("/cost", command=True)
     assert found.stage == "acked"
     assert step(found, "submitted")["by"] == "dialog"
-    waiting = post.put("behind it")
-    post.held("a dialog is open")
+    waiting = post.put_held("behind it", "a dialog is open")
     assert stages(post.trace(waiting)) == ["accepted"]
     post.watcher.press(b"\x1b")
     assert stages(post.ended(waiting)) == CHAIN
@@ -418,8 +413,7 @@ def test_message_waits_for_the_turn_of_a_human(post: Post, model: LoopbackModel)
         post.watcher.paste("a human was first")
         gate.wait_reached()
         post.watcher.until("thinking")
-        message = post.put("not into their turn")
-        post.held("the session is thinking")
+        message = post.put_held("not into their turn", "the session is thinking")
         assert stages(post.trace(message)) == ["accepted"]
     assert stages(post.ended(message)) == CHAIN
     assert [request.prompt for request in model.main_requests] == ["a human was first", "not into their turn"]

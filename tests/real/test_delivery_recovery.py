@@ -44,8 +44,7 @@ def test_keeper_killed_before_the_agent_took_the_prompt_delivers_it_on_the_secon
     post.watcher.settled("idle")
     agent = Process(post.kept.child_pid)
     agent.signal(signal.SIGSTOP)  # it reads nothing of what is typed from here on
-    message = post.put("typed and never read")
-    post.reached(message, "written")
+    message = post.put_until("typed and never read", "written")
     kill_keeper(post)
     agent.kill()
     agent.close()

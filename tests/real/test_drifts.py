@@ -110,8 +110,7 @@ def test_drift_dialog_is_left_alone_where_no_composer_is_found(
     post.watcher.until_shows("echo done")
     post.watcher.press(b"\r")
     post.watcher.until("waiting_permission")
-    behind = post.put("behind the dialog")
-    post.held("dialog")
+    behind = post.put_held("behind the dialog", "dialog")
     dismiss(post)
     post.held("composer")
     assert stages(post.trace(behind)) == ["accepted"]

@@ -82,6 +82,12 @@ def shorten(error: BaseException | None) -> None:
         error = error.__cause__ or error.__context__
 
 
+def take_control(page: Page) -> None:
+    """Type into the terminal from here on."""
+    page.get_by_role("button", name="Take control").click()
+    expect(page.locator(".terminal .state")).to_have_text("you type here")
+
+
 class PageBench:
     """A boss, its agents, and browsers that are logged in to it. `close` checks that nothing went wrong."""
 

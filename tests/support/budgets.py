@@ -47,8 +47,7 @@ def show_pause(post: Post, home: Path, *, tokens: int = 5) -> None:
     with boss_with_limit(home, f"output_tokens = {tokens}", "step = 1000") as boss:
         post.run("hello")
         request = paused(boss, name)["detail"]["ask"]
-        held = post.put("more")
-        post.held("budget 'output tokens per session'")
+        held = post.put_held("more", "budget 'output tokens per session'")
         assert stages(post.trace(held)) == ["accepted"]
         remuda("approve", name, "--yes")
         assert post.ended(held).stage == "acked"

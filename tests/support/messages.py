@@ -31,6 +31,18 @@ class Post:
     def put(self, prompt: str, **options: Any) -> str:
         return self.inbox.put(prompt, **options).id
 
+    def put_held(self, prompt: str, why: str, **options: Any) -> str:
+        """Put it, and wait until delivery waits for this reason."""
+        message = self.put(prompt, **options)
+        self.held(why)
+        return message
+
+    def put_until(self, prompt: str, stage: str, **options: Any) -> str:
+        """Put it, and wait for this stage."""
+        message = self.put(prompt, **options)
+        self.reached(message, stage)
+        return message
+
     def send(self, prompt: str, **options: Any) -> Trace:
         """Put it, and follow it to its end."""
         return self.ended(self.put(prompt, **options))
@@ -136,8 +148,7 @@ def put_to_sleep_by_command(remuda: Commands, name: str) -> None:
 def check_account_waits(limited: Post, message: str, other: Post) -> None:
     """Check that another session of the account waits as long as the one whose `message` met its limit."""
     due = step(limited.trace(message), "nacked")["due"]
-    waiting = other.put("also waits")
-    other.held("the account has reached its rate limit")
+    waiting = other.put_held("also waits", "the account has reached its rate limit")
     assert stages(other.trace(waiting)) == ["accepted"]
     until_times = [one.client.describe()["delivery"]["limited_until"] for one in (limited, other)]
     assert until_times[0] == until_times[1]

@@ -91,14 +91,12 @@ def test_a_turn_of_a_user_and_ours_never_mix(codex: RealCodex, start: Start, mod
         post.watcher.paste("typed by a user")
         gate.wait_reached()
         post.watcher.until("thinking", source="hook")  # the first turn of a thread is seen too
-        message = post.put("ours")
-        post.held("the session is thinking")
+        message = post.put_held("ours", "the session is thinking")
     assert stages(post.ended(message)) == CHAIN
     assert prompts(model) == ["typed by a user", "ours"]
     post.watcher.press(b"a draft that stays")
     post.watcher.until_shows("a draft that stays")
-    drafted = post.put("beside a draft")
-    post.held("a draft is in the composer")
+    drafted = post.put_held("beside a draft", "a draft is in the composer")
     post.watcher.press(b"\x15")  # the user deletes it
     assert stages(post.ended(drafted)) == CHAIN
     assert prompts(model)[-1] == "beside a draft"
@@ -163,8 +161,7 @@ def test_a_limit_is_kept_for_the_account_and_opens_no_trap(
     post = keep(start, codex)
     used = {"x-codex-primary-used-percent": "97", "x-codex-primary-window-minutes": "300"}
     model.next(Reply((Fail(429, "usage_limit_reached", "limit", {"retry-after": "7200", **used}),)))
-    message = post.put("limit me")
-    post.reached(message, "nacked")
+    message = post.put_until("limit me", "nacked")
     nacked = step(post.trace(message), "nacked")
     assert 6000 < nacked["due"] - nacked["at"] < 7800
     assert post.client.describe()["state"] == "limited"
@@ -186,8 +183,7 @@ def test_trust_is_given_only_with_the_users_word(
     codex = make_codex(trust=False)
     config = codex.home / ".codex" / "config.toml"
     post = keep(start, codex)
-    message = post.put("hello")
-    post.held("the agent asks whether this folder is trusted")
+    message = post.put_held("hello", "the agent asks whether this folder is trusted")
     assert "trust_level" not in config.read_text()
     post.client.request("kill")
     assert post.kept.keeper.ended()

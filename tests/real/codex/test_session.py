@@ -24,8 +24,7 @@ pytestmark = pytest.mark.real
 def test_message_is_called_with_the_whole_chain(codex: RealCodex, start: Start, model: LoopbackModel) -> None:
     post = keep(start, codex)
     with model.hold():  # the usage of a turn that is over before it is subscribed to is unknown
-        message = post.put("! hello\tcodex\n/second line  ")
-        post.reached(message, "recorded")
+        message = post.put_until("! hello\tcodex\n/second line  ", "recorded")
     sent = post.ended(message)
     assert stages(sent) == CHAIN
     # It was put before the composer worked, which would have lost keys.
@@ -76,8 +75,7 @@ def test_turn_with_a_permission_is_decided_here_or_at_the_terminal(
 
 def test_interrupt_and_errors(codex: RealCodex, start: Start, model: LoopbackModel) -> None:
     post = keep(start, codex)
-    message = post.put("SLOW 30 words")
-    post.reached(message, "recorded")
+    message = post.put_until("SLOW 30 words", "recorded")
     post.watcher.until("streaming")
     post.client.request("interrupt", id=message)
     ended = post.ended(message)
@@ -85,8 +83,7 @@ def test_interrupt_and_errors(codex: RealCodex, start: Start, model: LoopbackMod
     refused = post.send("err 400")
     assert step(refused, "ended")["failure"] == "invalid_request"
     model.next(Reply((Fail(429, "usage_limit_reached", "You hit it", {"retry-after": "3600"}),)))
-    limited = post.put("limit me")
-    post.reached(limited, "nacked")
+    limited = post.put_until("limit me", "nacked")
     assert step(post.trace(limited), "ended")["failure"] == "rate_limited"
     # What was not answered stays in the conversation, and the receipts say so.
     assert {("user", "SLOW 30 words"), ("user", "err 400")} <= {*model.main_requests[-1].texts}

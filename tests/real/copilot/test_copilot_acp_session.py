@@ -59,8 +59,7 @@ def test_turns_permissions_cancel_and_resume(
     assert "may report an error of its service" in step(failed, "ended")["degraded"][0]
     assert "degraded" not in step(ended, "ended")
 
-    sent = post.put("SLOW 60 words")
-    post.reached(sent, "submitted")
+    sent = post.put_until("SLOW 60 words", "submitted")
     post.client.request("interrupt", id=sent)
     assert step(post.ended(sent), "ended")["end"] == "interrupted"
 

@@ -100,8 +100,7 @@ def _rewind_dialog_gets_no_prompt(post: Post) -> None:
     until(lambda: is_working(post.lines()) is False, "rest on the screen")
     post.watcher.press(ESCAPE * 2)
     until(lambda: open_dialog(post.lines()) == "rewind dialog", "the dialog")
-    sent = post.put("not into the dialog")
-    post.held("dialog")
+    sent = post.put_held("not into the dialog", "dialog")
     post.watcher.press(ESCAPE)
     assert stages(post.ended(sent)) == CHAIN
 
@@ -184,8 +183,7 @@ def test_permission_unanswered_dialog_opens_and_no_prompt_is_typed_into_it(
     (request,) = until(lambda: boss.client.get("approvals")["approvals"], "the request in the ledger")
     is_too_late(boss, request["id"])
     until_equal(lambda: [one["reason"] for one in boss.waiting()], ["permission"], "its place in the queue")
-    later = post.put("later")
-    post.held("a dialog is open: permission dialog")
+    later = post.put_held("later", "a dialog is open: permission dialog")
     assert stages(post.trace(later)) == ["accepted"]
     assert post.client.describe()["state"] == "waiting_permission"
     assert not (copilot.project / "byhand").exists()
@@ -201,8 +199,7 @@ def test_untrusted_folder_waits_for_a_word_and_a_dead_session_resumes(
 ) -> None:
     cli = make_copilot(trust=False)
     post = keep_copilot(start, cli)
-    sent = post.put("remember blue")
-    post.held("trusted")
+    sent = post.put_held("remember blue", "trusted")
     assert not model.main_requests
     post.watcher.press(b"\r")
     assert stages(post.ended(sent)) == CHAIN
@@ -278,8 +275,7 @@ def test_prompt_of_a_user_and_ours_never_mix(
     with model.hold() as gate:
         post.watcher.paste("typed by a user")
         gate.wait_reached()
-        ours = post.put("ours")
-        post.held("the session is")
+        ours = post.put_held("ours", "the session is")
         assert stages(post.trace(ours)) == ["accepted"]
     assert stages(post.ended(ours)) == CHAIN
     assert prompts(model) == ["first", "typed by a user", "ours"]

@@ -57,8 +57,7 @@ def test_message_chain_draft_human_turn_interrupt_and_errors(opencode: Opencode,
     assert opencode.prompts()[1:] == ["with a draft", "SLOW 1 human", "after the human"]
 
     # An interrupt on request, and the next message.
-    message = post.put("SLOW 60 stop me")
-    post.reached(message, "recorded")
+    message = post.put_until("SLOW 60 stop me", "recorded")
     opencode.model.wait_for("SLOW 60 stop me", PATIENCE)
     post.client.request("interrupt", id=message)
     found = post.ended(message)
@@ -93,8 +92,7 @@ def test_message_chain_draft_human_turn_interrupt_and_errors(opencode: Opencode,
 def test_limit_holds_other_sessions_of_the_account(opencode: Opencode, start: Start) -> None:
     post, other = opencode.start(start), opencode.start(start, "other")
     other.watcher.settled("idle")
-    message = post.put("err 429 900 limited")
-    post.reached(message, "nacked")
+    message = post.put_until("err 429 900 limited", "nacked")
     check_account_waits(post, message, other)
 
 
@@ -164,8 +162,7 @@ def test_server_that_dies_in_a_turn_is_started_again(opencode: Opencode, start: 
     # Hazard 7: the first prompt is there before the server is.
     post = opencode.start(start, prompt="one", message_id="m1")
     assert answer(post.ended("m1")).endswith("to: one")
-    message = post.put("SLOW 60 cut")
-    post.reached(message, "recorded")
+    message = post.put_until("SLOW 60 cut", "recorded")
     opencode.model.wait_for("SLOW 60 cut", PATIENCE)
     server = server_of(post)
     server.signal(signal.SIGKILL)
