@@ -155,7 +155,7 @@ def keep_result(remuda: Commands, env: dict[str, str], broken: str) -> Path:
         "binary = find_binary('claude')\n"
         "broken = PromiseResult(find_promise(sys.argv[1]), PromiseVerdict.FAILS, 'seen')\n"
         "about = ('claude', 'Claude Code', '9.9', digest_of(binary), str(binary), stamp_of(binary))\n"
-        "result = Result(*about, 0.0, '', '', (broken,))\n"
+        "result = SelfTestResult(*about, 0.0, '', '', (broken,))\n"
         "save(result)\n"
         "print(result_path('claude', result.digest))\n"
     )
