@@ -372,7 +372,7 @@ def test_request_that_no_one_decided_elsewhere_is_one_of_its_terminal() -> None:
 )
 def test_reminder_of_a_dialog_that_was_closed_a_moment_before_opens_nothing(closed: Event) -> None:
     reminder: dict[str, Any] = {"reason": "permission", "message": "needs permission", "reminder": True}
-    index = told(PROMPT, event("tool_began", 14, **BASH, tool_use_id="t1"), event("asked", 15, **BASH))
+    index = fed(PROMPT, event("tool_began", 14, **BASH, tool_use_id="t1"), event("asked", 15, **BASH))
     index.take(event("asked", 20.9, Source.TITLE, **reminder), NOW)
     assert only(index).reason is Reason.PERMISSION
     index.take(closed, NOW)
