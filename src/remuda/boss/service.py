@@ -411,7 +411,7 @@ class BossService:
             raise NotInQueue(f"queue item '{item_id}' not found", hint="'remuda queue --all' lists all")
         return item
 
-    def session_of(self, session_id: str) -> Session | None:
+    def session_of(self, session_id: str) -> BossSession | None:
         """Return a session that `sessions` has, by its exact id."""
         entry = self._index.entries.get(session_id)
         return entry.session if entry else None
