@@ -233,9 +233,9 @@ export function Changes({ id }) {
     <div class="tools"><label>Changes <select value=${base} onChange=${(event) => setBase(event.target.value)}>${BASES.map(([value, text]) => html`<option value=${value}>${text}</option>`)}</select></label>
       <button class="small" onClick=${() => setTurn(turn + 1)}>${isOld ? 'Read again: the agent went on' : 'Read again'}</button></div>
     ${!found && html`<p class="dim">Loading …</p>`}
-    ${found && !(found.note && !found.files.length) && html`<p class="dim">${found.branch && html`<bdi>${oneLine(found.branch, 100)}</bdi>, `}${plural(found.files.length, 'file')}${found.cut ? '; there is more than is shown' : ''}</p>`}
+    ${found && (found.files[0] || !found.note) && html`<p class="dim">${found.branch && html`<bdi>${oneLine(found.branch, 100)}</bdi>, `}${plural(found.files.length, 'file')}${found.cut ? ', and more' : ''}</p>`}
     ${found?.note && html`<p class="outcome">${visible(found.note)}</p>`}
-    ${found?.files.map((one, at) => html`<details class="file-change" key=${one.path} open=${at < 3 && found.files.length < 12}>
+    ${found?.files.map((one, at) => html`<details class="file-change" key=${one.path} open=${at < 3 && !found.files[11]}>
       <summary><span class="chip">${visible(one.status)}</span> <bdi class="tool">${visible(one.path)}</bdi>
         ${' '}<span class="dim figure">${one.added != null ? `+${one.added}` : ''} ${one.removed != null ? `−${one.removed}` : ''}${one.binary ? 'binary' : ''}</span></summary>
       ${one.old_path && html`<p class="dim">was <bdi>${visible(one.old_path)}</bdi></p>`}

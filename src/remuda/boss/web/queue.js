@@ -1,4 +1,4 @@
-// The queue: what waits for a human, oldest first, and how to answer it.
+// The queue: what waits for a human, oldest first.
 import { computed, html, signal, useEffect, useRef, useState } from './lib.js';
 import { OnlyHere } from './agents.js';
 import { get, path, post } from './api.js';
