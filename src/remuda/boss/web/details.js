@@ -107,7 +107,7 @@ function Call({ entry, result }) {
       ${' '}<span class="dim" dir="auto">${oneLine(typeof what === 'string' ? what : json(what), 140)}</span></summary>
     ${diff ? html`<${Diff} text=${diff} narrow />` : html`<${Long} text=${json(input)} first=${8000} label="Input" />`}
     ${result && html`<h3 class="dim">Result</h3><${Long} text=${result.text} first=${4000} label="Result" />`}
-    ${(entry.cut || result?.cut) && html`<p class="dim">Cut here.</p>`}</details>`;
+    ${(entry.cut || result?.cut) && html`<p class="dim">Cut.</p>`}</details>`;
 }
 
 export const tokenLine = (one) => (one ? `${tokens(one.input)} in, ${tokens(one.cache_read)} cached, ${tokens(one.output)} out` : 'tokens not known');
@@ -239,6 +239,6 @@ export function Changes({ id }) {
       <summary><span class="chip">${visible(one.status)}</span> <bdi class="tool">${visible(one.path)}</bdi>
         ${' '}<span class="dim figure">${one.added != null ? `+${one.added}` : ''} ${one.removed != null ? `−${one.removed}` : ''}${one.binary ? 'binary' : ''}</span></summary>
       ${one.old_path && html`<p class="dim">was <bdi>${visible(one.old_path)}</bdi></p>`}
-      ${one.diff ? html`<${Diff} text=${one.diff} narrow first=${300} />` : html`<p class="dim">No text to show.</p>`}${one.cut && html`<p class="dim">Cut here.</p>`}</details>`)}
+      ${one.diff ? html`<${Diff} text=${one.diff} narrow first=${300} />` : html`<p class="dim">No text to show.</p>`}${one.cut && html`<p class="dim">Cut.</p>`}</details>`)}
   </div>`;
 }

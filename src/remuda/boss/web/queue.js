@@ -1,4 +1,4 @@
-// The queue: what waits for a human, oldest first.
+// The queue: what waits for a human, oldest first, and how to answer it.
 import { computed, html, signal, useEffect, useRef, useState } from './lib.js';
 import { OnlyHere } from './agents.js';
 import { get, path, post } from './api.js';
