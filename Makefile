@@ -7,8 +7,8 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.synced
 # Tests run with loopback as their only network; see src/remuda/testing/offline.py.
 OFFLINE := $(BIN)/python -m remuda.testing.offline --
-# Two for each core of a small machine: most tests wait for others most of the time.
-WORKERS ?= 4
+# Three for each core of a small machine: most tests wait for others most of the time.
+WORKERS ?= 6
 # Older versions of Claude Code, on which part of the tests runs as well. Their hashes are pinned for this platform.
 OLDER := $(shell [ "$$(uname -sm)" = "Linux x86_64" ] && echo 2.1.300)
 LINUX := $(filter Linux,$(shell uname -s))

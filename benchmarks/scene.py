@@ -72,7 +72,8 @@ class Scene:
         if not adopt_orphans():
             raise SystemExit("the benchmarks need Linux: without adoption of orphans they could leave some")
         # Our own calls use this home too, and no fork server of the user's.
-        os.environ["REMUDA_HOME"] = str(self.folder)
+        os.environ.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))  # real agents are there
+        os.environ |= {name: self.env[name] for name in ("HOME", "REMUDA_HOME")}
         os.environ.pop("XDG_RUNTIME_DIR", None)
         return self
 

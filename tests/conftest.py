@@ -41,6 +41,11 @@ _GOING = 10.0
 _RUNTIME = _TEMPORARY / f"rmd-run-{_VALUE}"
 os.environ["XDG_RUNTIME_DIR"] = str(_RUNTIME)
 
+# No test sees the agents, shells and settings of the user who runs the suite, or adds to them.
+_HOME = _TEMPORARY / f"rmd-home-{_VALUE}"
+os.environ.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))  # real agents are there
+os.environ["HOME"] = str(_HOME)
+
 # Where it is set every process compiles all that it loads, at every start. That doubles the processor time of
 # a command (110 ms instead of 50), a keeper (260, 145) and a boss (260, 125).
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -90,6 +95,7 @@ def _end_fork_servers() -> None:
                 servers.append(int(entry.name))
     end_processes(servers)
     shutil.rmtree(_RUNTIME, ignore_errors=True)
+    shutil.rmtree(_HOME, ignore_errors=True)
 
 
 def _settled_processes() -> dict[int, str]:
@@ -122,6 +128,7 @@ def left_behind() -> list[str]:
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_is_left_behind() -> Iterator[None]:
+    _HOME.mkdir()
     _RUNTIME.mkdir(mode=0o700)  # not earlier: the process that only hands out tests never comes here
     yield
     left = left_behind()
