@@ -35,7 +35,7 @@ from .keeper.cancel import (
     cancel_turn,
     wait_for_rest,
 )
-from .keeper.client import KeeperClient, absent, check_delivers
+from .keeper.client import KeeperClient, absent, check_delivers, wait_for_end
 from .keeper.compose import compose
 from .keeper.elsewhere import split_host
 from .keeper.foreign import ForeignEnd
@@ -53,7 +53,6 @@ from .keeper.worktree import start_in_worktree
 from .names import check_name
 from .paths import SessionPaths, sessions_folder
 from .terminal.history_lines import open_transcript
-from .wire.connection import ClientConnection
 
 _END_TIMEOUT = 10.0
 _LONGEST_ID = 128
@@ -390,17 +389,14 @@ class Session:
             with self.attach() as client:
                 if client.welcome is None:
                     return ForeignEnd(client, self._paths, patience).wait()
-                client.send(ClientConnection.subscribe())
-                allowed = patience
-                try:
-                    allowed = float(client.request("kill", grace=grace)["grace"])
-                except SessionUnreachable:
-                    if not client.has_ended:  # else it is what was asked for
-                        raise
-                code = client.wait_exit(allowed + _END_TIMEOUT)
-                if code is None:
-                    end_survivors(self._paths, patience)
-                return code
+                allowed = client.ask_end(grace)
+                code = client.wait_exit((patience if allowed is None else allowed) + _END_TIMEOUT)
+            if code is None:
+                end_survivors(self._paths, patience)
+            if client.has_ended:  # it has not noted that this is for good
+                wait_for_end(self._paths)
+                give_up_restart(self._paths)
+            return code
         except SessionDead:
             count = end_survivors(self._paths, patience)[0]
             if not give_up_restart(self._paths) and not count:

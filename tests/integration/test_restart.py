@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +23,8 @@ from remuda.keeper.claim import read_holder
 from remuda.keeper.record import SessionRecord
 from remuda.keeper.resume import Restarter, ResumeOutcome
 from remuda.paths import SessionPaths
+from remuda.wire.connection import KeeperConnection, RequestReceived
+from remuda.wire.messages import Status
 from support.boss import lasting_port
 from support.boss_whole import CommandedBoss
 from support.commands import Commands, run_by_systemd
@@ -312,3 +316,48 @@ def test_program_that_outlived_its_keeper_is_ended_before_its_session_comes_back
     program.gone()
     until(lambda: count(runs) == 2, "the second run")
     remuda("kill", "s")
+
+
+class _LastWords(threading.Thread):
+    """Greets one client in place of a killed keeper, and is gone then: as one that is killed just after."""
+
+    def __init__(self, paths: SessionPaths, *, hears_more: bool) -> None:
+        super().__init__(daemon=True)
+        self._hears_more = hears_more
+        paths.socket.unlink(missing_ok=True)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(paths.socket))
+        self._listener.listen()
+
+    def run(self) -> None:
+        keeper = KeeperConnection()
+        peer, _ = self._listener.accept()
+        with self._listener, peer:
+            while keeper.hello is None:
+                list(keeper.receive(peer.recv(4096)))
+            if not self._hears_more:  # what the client sends next fails
+                peer.shutdown(socket.SHUT_RD)
+            status = keeper.status(Status(1, 0, True, 0, 0))
+            peer.sendall(keeper.greeting() + keeper.welcome({"name": "work"}) + status)
+            while self._hears_more:
+                heard = list(keeper.receive(peer.recv(4096)))
+                self._hears_more = not any(isinstance(one, RequestReceived) for one in heard)
+
+
+@pytest.mark.parametrize("hears_more", [True, False])
+@pytest.mark.parametrize("by", ["command", "library"])
+def test_kill_of_a_session_whose_keeper_dies_as_it_is_asked_is_for_good(
+    remuda: Commands, by: str, *, hears_more: bool
+) -> None:
+    runs = begin(remuda, "work", "always", "wait")
+    remuda.kill_keeper("work")
+    kill_program(runs)
+    paths = SessionPaths(remuda.sessions, "work")
+    keeper = _LastWords(paths, hears_more=hears_more)
+    keeper.start()
+    if by == "library":
+        assert Session("work", folder=remuda.sessions).kill() is None
+    else:
+        assert remuda("kill", "work").out == "work ended, not restarted\n"
+    keeper.join()
+    assert record(remuda, "work").killed

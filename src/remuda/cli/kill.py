@@ -22,7 +22,7 @@ from remuda.errors import (
     WaitTimeout,
 )
 from remuda.keeper.claim import read_holder
-from remuda.keeper.client import KeeperClient
+from remuda.keeper.client import KeeperClient, wait_for_end
 from remuda.keeper.elsewhere import split_host
 from remuda.keeper.foreign import ForeignEnd
 from remuda.keeper.hidden import end_hidden, living_names
@@ -32,7 +32,6 @@ from remuda.keeper.spec import DEFAULT_KILL_GRACE
 from remuda.keeper.survivors import end_survivors, find_survivors, remove_leftovers
 from remuda.keeper.worktree import Worktree, check_removable, forget_worktree, remove_worktree
 from remuda.paths import SessionPaths
-from remuda.wire.connection import ClientConnection
 
 from .common import complete_session, find_folder, folder_option, pick_session, time_span
 from .elsewhere import kill_elsewhere, with_hosts
@@ -148,6 +147,7 @@ def _end_all(names: list[str], folder: Path, grace: float | None, *, gone_is_fin
     failed: list[RemudaError] = []
     ended: dict[str, str] = {}
     absent: dict[str, RemudaError] = {}
+    unheard: set[str] = set()
     with contextlib.ExitStack() as stack:
         asked: list[tuple[KeeperClient, float | ForeignEnd]] = []
         for name in names:
@@ -162,9 +162,12 @@ def _end_all(names: list[str], folder: Path, grace: float | None, *, gone_is_fin
                 progress.say(f"waiting until all processes of '{client.name}' have ended")
                 code = patience.wait() if isinstance(patience, ForeignEnd) else _wait(client, patience)
                 ended[client.name] = _how(code)
+                if client.has_ended:
+                    unheard.add(client.name)
     for name in [*ended, *absent]:
         with _collect(failed, ignored=(SessionDead, SessionNotFound) if gone_is_fine else ()):
-            rest = _end_rest(SessionPaths.of(name, folder), grace, absent.get(name))
+            paths = SessionPaths.of(name, folder)
+            rest = _end_rest(paths, grace, absent.get(name), is_unheard=name in unheard)
             echo(f"{name} {', '.join(filter(None, (ended.get(name), rest)))}")
     for one in failed:
         complain(str(one), error=True)
@@ -188,8 +191,13 @@ def _collect(failed: list[RemudaError], ignored: tuple[type[RemudaError], ...] =
         failed.append(error)
 
 
-def _end_rest(paths: SessionPaths, grace: float | None, absent: RemudaError | None) -> str:
-    """End what the keeper did not, and say what that was. Raises `absent` if there was nothing to end."""
+def _end_rest(
+    paths: SessionPaths, grace: float | None, absent: RemudaError | None, *, is_unheard: bool = False
+) -> str:
+    """End what the keeper did not, and say what that was. Raises `absent` if there was nothing to end.
+
+    `is_unheard`: the keeper ended before it took our request, and has not noted that the end is for good.
+    """
     patience = DEFAULT_KILL_GRACE if grace is None else grace
     text = "ended; its files had been removed" if absent and end_hidden(paths, patience + _MARGIN) else ""
     if isinstance(absent, SessionUnreachable) and not text:
@@ -201,7 +209,9 @@ def _end_rest(paths: SessionPaths, grace: float | None, absent: RemudaError | No
             f"{len(left)} processes of '{paths.name}' have not ended: {', '.join(map(str, pids))}",
             hint="they did not react to KILL; they may hang in the kernel",
         )
-    is_given_up = absent is not None and give_up_restart(paths)
+    if is_unheard:
+        wait_for_end(paths)
+    is_given_up = (absent is not None or is_unheard) and give_up_restart(paths)
     if absent is not None:
         if not count and not text and not is_given_up:
             raise absent
@@ -223,17 +233,10 @@ def _request_end(client: KeeperClient, paths: SessionPaths, grace: float | None)
     """Ask for the end. Return how long it may take, or how the session of another supervisor is ended."""
     if client.welcome is None:
         return ForeignEnd(client, paths, DEFAULT_KILL_GRACE if grace is None else grace)
-    client.send(ClientConnection.subscribe())
-    answer = {}
-    if client.speaks_ours:
-        try:
-            answer = client.request("kill", grace=grace)
-        except SessionUnreachable:
-            if not client.has_ended:  # else it is what was asked for
-                raise
-    else:
-        client.send(ClientConnection.kill())
-    return float(answer.get("grace", 5.0 if grace is None else grace)) + _MARGIN
+    allowed = client.ask_end(grace)
+    return (
+        (DEFAULT_KILL_GRACE if grace is None else grace) + _MARGIN if allowed is None else allowed + _MARGIN
+    )
 
 
 def _wait(client: KeeperClient, patience: float) -> int | None:

@@ -72,7 +72,7 @@ class KeeperClient:
         self.welcome: dict[str, Any] | None = None
         """What the keeper reported about itself; None for a Heimdall supervisor."""
         self.has_ended = False
-        """Whether a request failed because the keeper has ended. Its last events may still be received."""
+        """Whether the keeper ended before it took `ask_end`. Its last events may still be received."""
         self._greet(hello)
 
     @classmethod
@@ -106,7 +106,7 @@ class KeeperClient:
                 if closed:
                     raise SessionUnreachable(f"the keeper of '{name}' closed the connection") from None
                 closed = True
-                _wait_for_end(paths)  # of its own accord, or killed; it may be started again
+                wait_for_end(paths)  # of its own accord, or killed; it may be started again
         raise absent(paths)
 
     @classmethod
@@ -194,8 +194,18 @@ class KeeperClient:
         try:
             return self._request(op, args)
         except (EOFError, ConnectionError) as error:
-            self.has_ended = True
             raise SessionUnreachable(f"the keeper of '{self.name}' has ended") from error
+
+    def ask_end(self, grace: float | None) -> float | None:
+        """Ask for the end, which `wait_exit` waits for. Return the grace period if the keeper says it."""
+        try:
+            self.send(ClientConnection.subscribe())
+            if self.speaks_ours:
+                return float(self._request("kill", {"grace": grace})["grace"])
+            self.send(ClientConnection.kill())
+        except (EOFError, ConnectionError):
+            self.has_ended = True
+        return None
 
     def _request(self, op: str, args: dict[str, Any]) -> dict[str, Any]:
         if not self.speaks_ours:
@@ -350,7 +360,8 @@ def unreachable(paths: SessionPaths, error: OSError) -> SessionUnreachable:
     return SessionUnreachable(f"cannot reach session '{paths.name}': {error.strerror or error}")
 
 
-def _wait_for_end(paths: SessionPaths) -> None:
+def wait_for_end(paths: SessionPaths) -> None:
+    """Wait a moment for the end of a keeper that closes connections."""
     from remuda.process_table import Process
     from remuda.proctree import is_alive, start_ticks
 
