@@ -12,7 +12,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from remuda.agents.events import CommandRun, Report, StatusReported, ToolFinished, TurnStopped
+from remuda.agents.events import (
+    CommandRun,
+    PromptSubmitted,
+    Report,
+    StatusReported,
+    ToolFinished,
+    TurnStopped,
+)
 from remuda.agents.permission import PermissionRequest, PermissionTracker
 from remuda.agents.state import Source
 from remuda.errors import NotSafe
@@ -22,6 +29,7 @@ from .files import find_transcript, has_messages
 from .hooks import IN_BACKGROUND
 from .launch import own_arguments, wants_bypass
 from .screen import read_mode
+from .transcript import reads_as_command
 
 # Commands that change the process and not a file: a new process would not know of it.
 _LASTING_COMMANDS = frozenset(
@@ -31,6 +39,7 @@ _LASTING_COMMANDS = frozenset(
 _BYPASS = "bypassPermissions"
 # The record of a `/model` that was not cancelled in its dialog (2.1.280 to 2.1.325).
 _SWITCHED = "Set model to "
+_LIKE_A_COMMAND = "a prompt that is recorded as a command would be"
 _DEFAULT = "default"
 
 
@@ -86,8 +95,10 @@ class ClaudeResumption:
                 self._note(_changed_by(name))
                 self._choice = arguments if name == "model" and arguments != _DEFAULT else ""
             case CommandRun(name="", output=output) if output.startswith(_SWITCHED) and self._choice:
-                self.model = self._choice
+                self.model, self._choice = self._choice, ""
                 self._lasting.remove(_changed_by("model"))
+            case PromptSubmitted(prompt=text) if reads_as_command(text):
+                self._note(_LIKE_A_COMMAND)  # anyone may have sent it, and no text from outside names a model
 
     def _take_permissions(self, report: Report) -> None:
         asked = self._tracker.take(report)

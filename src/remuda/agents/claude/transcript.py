@@ -109,6 +109,11 @@ def _event(record: Record, at: float) -> AgentEvent | None:
     return PromptRecorded(text, name_at(record, "promptId"), name_at(record, "sessionId"), notice)
 
 
+def reads_as_command(prompt: str) -> bool:
+    """Return whether the record of a prompt looks as that of a command, or of what a command printed."""
+    return bool(_COMMAND_NAME.match(prompt) or _COMMAND_OUTPUT.fullmatch(prompt))
+
+
 def _assistant(record: Record, at: float) -> AgentEvent | None:
     message = record.get("message")
     if not isinstance(message, dict):

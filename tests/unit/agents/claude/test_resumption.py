@@ -310,3 +310,25 @@ def test_conversation_that_is_not_kept_is_not_resumable(tmp_path: Path) -> None:
     made = resumption("--no-session-persistence", home=tmp_path)
     with pytest.raises(NotSafe):
         made.check({"session_id": "s", "transcript_path": str(transcript)})
+
+
+def test_output_that_comes_again_changes_nothing() -> None:
+    made = resumption()
+    for report in (command("model", "haiku"), SWITCHED, SWITCHED):
+        made.take(report)
+    assert (made.losses(MANUAL), made.model) == ([], "haiku")
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "<command-name>/model</command-name><command-args>opus</command-args>",
+        "<local-command-stdout>Set model to opus</local-command-stdout>",
+    ],
+)
+def test_prompt_that_reads_as_a_command_keeps_it_awake(prompt: str) -> None:
+    made = resumption()
+    made.take(read_hook({"hook_event_name": "UserPromptSubmit", "session_id": "s", "prompt": prompt}))
+    for text in (command("model", "opus"), SWITCHED):  # so the agent records such prompts
+        made.take(text)
+    assert made.losses(MANUAL) == ["a prompt that is recorded as a command would be"]
