@@ -51,6 +51,9 @@ _NOT_WAITING = frozenset(State) - WAITING
 # Title and registry show work for a moment after a Stop.
 _AFTERGLOW = 0.5
 _REMEMBERED = 16
+# A prompt too: the report of the start may be lost, or come before that of the end. Claude Code waits for our
+# answer to a prompt, so one of a conversation that has ended since is never late.
+_IN_CONVERSATION = frozenset({ConversationStarted, PromptSubmitted})
 
 _WAITING_FOR = {
     "permission prompt": State.WAITING_PERMISSION,
@@ -130,7 +133,7 @@ class ClaudeObserver:
         session_id, kinds = report.session_id, {type(event) for event in report.events}
         if session_id is None:
             return False
-        if ConversationStarted in kinds and session_id in self._ended:  # the user went back to it
+        if kinds & _IN_CONVERSATION and session_id in self._ended:  # the user went back to it
             self._ended.remove(session_id)
         if ConversationEnded in kinds and session_id not in self._ended:
             self._ended.append(session_id)

@@ -315,6 +315,19 @@ def test_hook_of_the_conversation_before_a_clear_changes_nothing(at_work: Watche
     assert at_work.observer.conversation["session_id"] == SESSION, "the user went back to it"
 
 
+@pytest.mark.parametrize("start_is_lost", [False, True])
+def test_prompt_shows_that_an_ended_conversation_goes_on(at_work: Watched, start_is_lost: bool) -> None:
+    at_work.hook("Stop")
+    for event in ("SessionEnd",) if start_is_lost else ("SessionStart", "SessionEnd"):
+        at_work.hook(event, source="resume", reason="resume")
+    at_work.hook("UserPromptSubmit", prompt="next")
+    at_work.hook("PreToolUse", **_BASH)
+    at_work.hook("PermissionRequest", **_BASH)
+    assert at_work.state() is State.WAITING_PERMISSION
+    at_work.hook("Stop")
+    assert at_work.state() is State.IDLE
+
+
 @pytest.mark.parametrize("payload", [{}, {"hook_event_name": "Odd"}, {"hook_event_name": None}])
 def test_hook_that_is_unknown_says_nothing(watched: Watched, payload: dict[str, Any]) -> None:
     assert watched.observer.take(read_hook(payload), 1.0, WALL) == []
