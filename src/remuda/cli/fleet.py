@@ -102,7 +102,7 @@ def serve(
     """
     need_extra()
     from remuda.fleet.hub_folder import HubFolder
-    from remuda.fleet.membership import load_membership, remove_membership
+    from remuda.fleet.membership import remove_membership
     from remuda.fleet.server import serve as run
     from remuda.fleet.streams import MAX_STREAM_BYTES
 
@@ -112,9 +112,9 @@ def serve(
     folder.must_not_run()
     address = read_address(listen) if listen is not None else None
     _check_machines(folder, name, added)
-    was_member, is_up = load_membership() is not None, False
+    is_up = False
     folder.make(address)
-    joined = None if no_join else _join_own(folder, name)
+    joined, is_new = (None, False) if no_join else _join_own(folder, name)
     # Printed before the hub runs: if it cannot start, the keys and their commands are good for the next time.
     for one in dict.fromkeys(added):
         if one in {known.name for known in folder.key_records()}:  # the same command line again
@@ -141,7 +141,7 @@ def serve(
     try:
         asyncio.run(run(folder, ready))
     finally:
-        if joined is not None and not was_member and not is_up:  # no member of a hub that never ran
+        if joined is not None and is_new and not is_up:  # no member of a hub that never ran
             remove_membership()
             folder.revoke(joined)
 
@@ -166,8 +166,8 @@ def read_address(text: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def _join_own(folder: HubFolder, name: str | None) -> str:
-    """Make this machine a member of its own hub, unless it is a member already. Returns its name."""
+def _join_own(folder: HubFolder, name: str | None) -> tuple[str, bool]:
+    """Make this machine a member of its own hub. Returns its name, and False if it is a member already."""
     from remuda.fleet.membership import load_membership, save_membership
     from remuda.fleet.subjects import Role
 
@@ -177,9 +177,9 @@ def _join_own(folder: HubFolder, name: str | None) -> str:
             raise InvalidOptions(
                 f"this machine has joined as '{member.name}'", hint="'remuda fleet leave' first"
             )
-        return member.name
+        return member.name, False
     key = folder.new_key(name or _own_name(), (Role.HOST, Role.OPERATOR))
-    return save_membership(key, folder.own_url).name
+    return save_membership(key, folder.own_url).name, True
 
 
 def _own_name() -> str:
