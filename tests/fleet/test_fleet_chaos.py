@@ -185,9 +185,11 @@ def chaos(home: Path, request: pytest.FixtureRequest) -> Iterator[Chaos]:
         yield made
         made.close()
     finally:
-        bench.close()
-        if cluster is not None:
-            cluster.close()
+        try:
+            bench.close()
+        finally:
+            if cluster is not None:
+                cluster.close()
 
 
 @pytest.mark.soak
