@@ -267,10 +267,11 @@ def test_the_boss_of_the_client_is_killed_and_both_sides_end(
     attach(pane, name=f"build7/{work}")
     pane.until_shows("ready")
     desk.boss_end(signal.SIGKILL)
-    lines = pane.until_shows("rc=7")
-    assert any("the boss is not running" in line for line in lines)
+    text = "\n".join(pane.until_shows("rc=7"))
     desk.boss_up()
     desk.until_connected()
+    # Its sockets are closed one after the other: it may still seem to take the question why.
+    assert "the boss is not running" in text or "the boss ended while it was answering" in text
     until(lambda: watchers(build, work) == 0, "the host to close its connection")
 
 
