@@ -383,7 +383,7 @@ class Session:
         nothing would be restarted.
         """
         if grace is not None:
-            grace = check_seconds("grace", grace)
+            grace = check_seconds("grace", grace)  # also if no keeper is asked
         patience = DEFAULT_KILL_GRACE if grace is None else grace
         try:
             with self.attach() as client:

@@ -219,7 +219,7 @@ def test_states_proxy_set_hooks_still_arrive(cli: RealCli, start: Start) -> None
 
 
 @pytest.mark.versions
-def test_users_own_hooks_fire_beside_ours(cli: RealCli, start: Start, tmp_path: Path) -> None:
+def test_users_own_hooks_run_as_well_as_ours(cli: RealCli, start: Start, tmp_path: Path) -> None:
     marks = {name: tmp_path / name for name in ("user", "flag")}
     hooks = {
         name: {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": f"touch {mark}"}]}]}}

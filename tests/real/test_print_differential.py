@@ -263,7 +263,7 @@ REFUSED_BY_THE_CLI = {
 
 
 @pytest.mark.versions
-def test_print_what_the_cli_refuses_is_told_in_its_words_with_its_exit_code(bench: Bench) -> None:
+def test_print_what_the_cli_refuses_is_refused_in_its_words_with_its_exit_code(bench: Bench) -> None:
     for flags in REFUSED_BY_THE_CLI.values():
         done = bench.all("hello", *flags)
         assert {name: one.code for name, one in done.items()} == dict.fromkeys(done, 1), done

@@ -41,6 +41,7 @@ _ELSEWHERE = {
     "KeeperClient.receive:timeout",  # clamped: see below
     "KeeperClient.wait_exit:timeout",  # see below
     "KeeperClient.take_tail:timeout",
+    "KeeperClient.ask_end:grace",
     "Boss.later:when",  # a TIME: test_session_types
     "AsyncBoss.later:when",
 }

@@ -198,6 +198,8 @@ class KeeperClient:
 
     def ask_end(self, grace: float | None) -> float | None:
         """Ask for the end, which `wait_exit` waits for. Return the grace period if the keeper says it."""
+        if grace is not None:
+            grace = check_seconds("grace", grace)
         try:
             self.send(ClientConnection.subscribe())
             if self.speaks_ours:
