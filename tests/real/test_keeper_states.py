@@ -78,7 +78,8 @@ def test_states_permission_waits_until_answered_then_tool_runs(watcher: Watcher,
     watcher.until("idle", source="hook")
     assert (cli.project / "asked-for").exists()
     after = watcher.states()[watcher.states().index("waiting_permission") + 1 :]
-    assert after[0] == "tool_use"
+    # On a busy machine the tool and the turn may both be over before their reports are read.
+    assert after[0] == "tool_use" or after == ["idle"], after
 
 
 @pytest.mark.versions
