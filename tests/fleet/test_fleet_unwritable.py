@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support.fleet import FleetBench
+from support.fleet import FleetBench, Machine
 from support.keeper import until
 
 pytestmark = pytest.mark.soak(
@@ -65,6 +65,17 @@ def fill(path: Path) -> None:
                 return
 
 
+def check_nothing_is_lost(bench: FleetBench, desk: Machine, build: Machine, before: str) -> None:
+    """The hub can write again: what it had taken runs, and what is sent from now on."""
+    bench.hub.start()
+    desk.until_connected()
+    after = desk.send("build7/work", "after")
+    build.boss_up()
+    for message in (before, after):
+        desk.until_stage(message, "acked")
+    assert build.prompts("work") == ["before", "after"]
+
+
 def test_a_full_disk_of_the_hub_refuses_messages_and_requests_and_loses_none(home: Path) -> None:
     with storing_on(IN_MEMORY, home) as (bench, store):
         desk, build = bench.machine("desk", "operator"), bench.machine("build7", "host")
@@ -84,13 +95,7 @@ def test_a_full_disk_of_the_hub_refuses_messages_and_requests_and_loses_none(hom
         assert "did not confirm" in desk.remuda("fleet", "requests").out
         (store / "filler").unlink()
         bench.hub.end()
-        bench.hub.start()
-        desk.until_connected()
-        after = desk.send("build7/work", "after")
-        build.boss_up()
-        for message in (before, after):
-            desk.until_stage(message, "acked")
-        assert build.prompts("work") == ["before", "after"]
+        check_nothing_is_lost(bench, desk, build, before)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a disk")
@@ -126,10 +131,4 @@ def test_a_disk_of_the_hub_that_becomes_read_only_is_named_by_each_command_and_l
         assert said == f"folder {store} is not writable"
         subprocess.run([*hub, "umount", store], check=True)
         subprocess.run([*hub, "mount", "-o", "loop", image, store], check=True)
-        bench.hub.start()
-        desk.until_connected()
-        after = desk.send("build7/work", "after")
-        build.boss_up()
-        for message in (before, after):
-            desk.until_stage(message, "acked")
-        assert build.prompts("work") == ["before", "after"]
+        check_nothing_is_lost(bench, desk, build, before)
