@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from remuda import Client
-from remuda.testing.loopback_model import LoopbackModel
+from remuda.testing.loopback_model import LoopbackModel, Request
 from remuda.testing.real_cli import RealCli
-from remuda.testing.script import ToolResult
 from support.pool_conformance import run_steps
 
 
@@ -31,11 +30,11 @@ def check_profiles(
         ) as pool:
             for profile in profiles:
                 await pool.run(prompt, **profile)
+                results.append(model.main_requests[-1])
 
+    results: list[Request] = []
     run_steps(steps)
-    results = [one for one in model.main_requests if isinstance(one.said, ToolResult)]
     shown = [str(one.said) for one in results]
-    assert len(shown) == len(profiles), shown
     for text, wanted in zip(
         shown,
         (f"mark-one in-{cli.project}", f"mark-two in-{other}", None, f"mark- in-{cli.project}"),

@@ -69,8 +69,9 @@ def test_a_permission_is_decided_by_the_caller(codex: RealCodex, model: Loopback
             await answer_of(session, escalated(f"touch {made}"), always_says(Allow()))
             assert made.exists()
             await session.renew(PATIENCE)
-            denied = await answer_of(session, escalated(f"rm {made}"), always_says(Deny("no")))
+            denied = await answer_of(session, escalated(f"rm {made}"), always_says(Deny("use the other way")))
             assert made.exists()
+            assert any("use the other way" in text for _, text in model.main_requests[-1].texts)
             assert denied.permission_denials[0]["tool_name"] == "Bash"
             await session.renew(PATIENCE)
             with pytest.raises(InvalidOptions, match="codex cannot run an edited input"):

@@ -20,7 +20,7 @@ from remuda.agents.prompting import CallAddress, CallRefused, ChannelLost, Past,
 from remuda.tasks import TaskSet
 from remuda.untrusted import as_object, as_objects, parse_object
 
-from .asking import answer_for
+from .deciding import decide
 from .notices import Document, ThreadReader, find_turn, is_conversation, thread_of, turn_past
 from .rpc import CallError, RpcPeer
 
@@ -311,23 +311,7 @@ class CodexChannel:
         return Past()
 
     async def decide(self, request: PermissionRequest, decision: PermissionDecision) -> None:
-        found = self._reader.open.get(request.tool_use_id or "")
-        if found is None:
-            return  # it was decided at the terminal
-        wire_id, _, params = found
-        await self._peer.answer(wire_id, answer_for(params, decision))
-        if decision.message and not decision.allow and not decision.interrupt:
-            await self._explain(params.get("turnId"), decision.message)
-
-    async def _explain(self, turn_id: object, reason: str) -> None:
-        """Add the reason of a denial to the turn: a decision has no room for it."""
-        with suppress(CallError):  # the turn may be over
-            await self._peer.call(
-                "turn/steer",
-                threadId=self._reader.thread,
-                expectedTurnId=turn_id,
-                input=[{"type": "text", "text": reason}],
-            )
+        await decide(self._peer, self._reader, request.tool_use_id or "", decision)
 
     async def interrupt(self, turn_id: str | None) -> None:
         running = self._reader.running

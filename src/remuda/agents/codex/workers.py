@@ -59,7 +59,8 @@ from remuda.supervised.child_process import SupervisedProcess, outliving
 from remuda.tasks import TaskSet
 from remuda.untrusted import as_object, as_objects
 
-from .asking import answer_for, refusals
+from .asking import refusals
+from .deciding import decide
 from .exec_messages import (
     ExecReader,
     init_message,
@@ -235,14 +236,10 @@ class AppServerWorker:
         )
 
     async def decide(self, call: str, decision: PermissionDecision) -> None:
-        found = self._reader.open.get(call)
-        if found is None:
-            return
         if decision.always:
             self._dirt = "a permission for the rest of the conversation"
-        wire_id, _, params = found
         try:
-            await self._peer.answer(wire_id, answer_for(params, decision))
+            await decide(self._peer, self._reader, call, decision)
         except ChannelLost:
             pass  # its turn ends with the process
 
