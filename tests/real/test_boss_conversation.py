@@ -35,6 +35,9 @@ def test_conversation_and_usage_are_those_of_the_transcript(
     kept = keep(start, cli)
     name = kept.spec.name
     Watcher(kept.hello()).settled("idle")
+    until(
+        lambda: name in [one["name"] for one in boss.client.get("sessions")["sessions"]], "the boss to know"
+    )
     for prompt in ("RUNBASH ls -d .", "hello again"):
         sent = boss.client.post("sessions", name, "reply", body={"text": prompt})
         until(lambda sent=sent: boss.client.get("sessions", name, "messages", sent["id"])["ended"], "its end")  # type: ignore[misc]

@@ -27,7 +27,8 @@ def lose_call(post: Post, proxy: LossyServer, lost: Loss, hold: Hold) -> str:
             post.watcher.until("thinking")
     if lost == "answer":
         post.watcher.until("idle")  # its events came
-    assert stages(post.trace(message)) == ["accepted", "written"]
+    reached = post.trace(message)
+    assert stages(reached) == ["accepted", "written"], reached
     return message
 
 

@@ -1,35 +1,29 @@
-"""remuda fleet: a hub for several machines, its keys, and this machine's membership"""
+"""remuda fleet: the hub, and membership of this machine. Other commands: `fleet_keys`, `fleet_lists`."""
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import importlib.util
 import re
 import socket
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from remuda.boss.client import BossClient
-from remuda.duration import show_duration
-from remuda.errors import BossDown, CommandNotFound, InvalidOptions, RemudaError
-from remuda.untrusted import dump_json
+from remuda.errors import BossDown, InvalidOptions
 
+from . import fleet_keys, fleet_lists
 from .click_types import OrderedGroup
-from .common import json_option, short_path
-from .output import complain, echo, print_fields, print_json, print_lines, print_table, style
+from .common import short_path
+from .fleet_keys import ROLES, check_free, make_key, need_extra
+from .output import complain, echo, print_fields, print_lines
 
 if TYPE_CHECKING:
     from remuda.fleet.hub_folder import HubFolder
     from remuda.fleet.membership import Key, Membership
 
-_ROLES = ("host", "operator", "viewer")
-_NEEDED = ("nats", "nkeys", "cryptography")
 _JOIN_TIMEOUT = 15.0
-_EVENTS_WAIT = 30.0
 
 
 @click.group("fleet", cls=OrderedGroup, invoke_without_command=True)
@@ -49,15 +43,6 @@ def command(ctx: click.Context) -> None:
     """
     if ctx.invoked_subcommand is None:
         print_lines(ctx.get_help().splitlines())
-
-
-def need_extra() -> None:
-    """Raise `CommandNotFound` if the extra is not installed."""
-    if any(importlib.util.find_spec(name) is None for name in _NEEDED):
-        raise CommandNotFound(
-            "this command needs packages that are not installed",
-            hint="in a clone of Remuda, run: pip install '.[fleet]'",
-        )
 
 
 # ── the hub ──
@@ -81,7 +66,7 @@ def need_extra() -> None:
 @click.option(
     "--role",
     "roles",
-    type=click.Choice(_ROLES),
+    type=click.Choice(ROLES),
     multiple=True,
     help="What the keys of --add may do; repeatable.  [default: host]",
 )
@@ -120,7 +105,7 @@ def serve(
         if one in {known.name for known in folder.key_records()}:  # the same command line again
             complain(f"there is a key for '{one}'; if it is lost, run 'remuda fleet keys revoke {one}' first")
         else:
-            _make_key(folder, one, roles or ("host",), prepare=False)
+            make_key(folder, one, roles or ("host",), prepare=False)
 
     def ready() -> None:
         nonlocal is_up
@@ -155,7 +140,7 @@ def _check_machines(folder: HubFolder, name: str | None, added: tuple[str, ...])
     known = {one.name for one in folder.key_records()} if folder.exists else set()
     for one in added:
         if check_host(one) not in known:
-            _check_free(Path(f"{one}.key"), one)
+            check_free(Path(f"{one}.key"), one)
 
 
 def read_address(text: str) -> tuple[str, int]:
@@ -187,222 +172,9 @@ def _own_name() -> str:
     return name or "host"
 
 
-@command.group(
-    "keys", cls=OrderedGroup, invoke_without_command=True, short_help="List, make or revoke keys of the hub."
-)
-@click.pass_context
-def keys(ctx: click.Context) -> None:
-    """List the keys of the hub on this machine, make one, or revoke one.
-
-    \b
-    Examples:
-      remuda fleet keys
-      remuda fleet keys new build7
-      remuda fleet keys new phone --role viewer
-      remuda fleet keys revoke build7
-    """
-    if ctx.invoked_subcommand is None:
-        need_extra()
-        from remuda.fleet.hub_folder import HubFolder
-
-        rows = [(one.name, ", ".join(one.roles), one.public) for one in HubFolder.default().key_records()]
-        print_table(("NAME", "ROLES", "PUBLIC KEY"), rows)
-
-
-@keys.command("new", short_help="Make a key for a machine.")
-@click.argument("name")
-@click.option(
-    "--role",
-    "roles",
-    type=click.Choice(_ROLES),
-    multiple=True,
-    default=("host",),
-    show_default=True,
-    help="What the key may do; repeatable.",
-)
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="Write the key to this file.  [default: NAME.key]"
-)
-@click.option("--url", metavar="URL", help="Address of the hub in the printed command.")
-def new_key(name: str, roles: tuple[str, ...], out: Path | None, url: str | None) -> None:
-    """Make a key for the machine NAME, write it to a file, and print the command that joins with it.
-
-    A 'host' offers its own sessions to others and sees no other host. An 'operator' sees all, sends messages,
-    decides permission requests and ends sessions. A 'viewer' only sees. The file is the only copy of the key.
-
-    \b
-    Examples:
-      remuda fleet keys new build7
-      remuda fleet keys new laptop2 --role host --role operator
-    """
-    need_extra()
-    from remuda.fleet.hub_folder import HubFolder
-
-    _make_key(HubFolder.default(), name, roles, out, url)
-
-
-def _make_key(
-    folder: HubFolder,
-    name: str,
-    roles: tuple[str, ...],
-    out: Path | None = None,
-    url: str | None = None,
-    *,
-    prepare: bool = True,
-) -> None:
-    """Make a key, and print how to join with it. `prepare`: the hub, if it runs, makes its queue now."""
-    from remuda.fleet.membership import check_url, write_key
-    from remuda.fleet.subjects import Role, check_host
-
-    path = out or Path(f"{check_host(name)}.key")
-    address = check_url(url) if url is not None else folder.url
-    _check_free(path, name)
-    key = folder.new_key(name, tuple(dict.fromkeys(Role(role) for role in roles)))
-    try:
-        write_key(path, key)
-        if prepare:
-            _make_consumer(folder)
-    except RemudaError:
-        folder.revoke(name)
-        raise
-    echo(f"wrote {path}, the only copy of this key; copy it to that machine, then run there:")
-    echo(f"  remuda fleet join {address} --key {path.name}")
-
-
-def _check_free(path: Path, name: str) -> None:
-    if path.exists():
-        other = f"'remuda fleet keys new {name} --out FILE'"
-        raise InvalidOptions(f"{path} exists", hint=f"remove it, or choose another file: {other}")
-
-
-def _make_consumer(folder: HubFolder) -> None:
-    """Give a new host its queue on the hub; 'serve' does that for those that are made while it is down."""
-    if not _can_reach(folder):
-        return
-    from remuda.fleet.hub import Hub, prepare
-
-    async def make() -> None:
-        hub = await Hub.connect(folder.admin())
-        try:
-            await prepare(hub, folder.key_records(), folder.replicas, folder.stream_bytes())
-        finally:
-            await hub.close()
-
-    asyncio.run(make())
-
-
-def _can_reach(folder: HubFolder) -> bool:
-    """Whether the hub runs here. If not, print how it gets a change of the keys."""
-    own = (
-        "put the output of 'remuda fleet config' on the servers, reload them, then run 'remuda fleet prepare'"
-    )
-    if folder.is_cluster:
-        complain(own)
-    elif folder.server_pid() is None:
-        complain(
-            f"the hub is not running; start it with 'remuda fleet serve'. For servers of your own: {own}"
-        )
-    else:
-        return True
-    return False
-
-
-@command.command("config", short_help="Print keys and rights for a NATS server of your own.")
-def config() -> None:
-    """Print the keys of the fleet and their rights, as part of a configuration of nats-server.
-
-    For a NATS server or cluster that you run yourself, in place of 'remuda fleet serve'. Write it to a file
-    that its configuration includes, and reload it after each change of a key.
-
-    \b
-    Example:
-      remuda fleet config > /etc/nats/remuda.json
-    """
-    need_extra()
-    from remuda.fleet.hub_folder import HubFolder
-
-    folder = HubFolder.default()
-    if not folder.exists:
-        folder.make(None)
-    echo(folder.accounts.decode(), nl=False)
-
-
-@command.command("prepare", short_help="Make the streams on a NATS server of your own.")
-@click.option("--url", required=True, metavar="URL", help="Servers, such as tls://a:4222,tls://b:4222.")
-@click.option(
-    "--key", "path", type=click.Path(path_type=Path), metavar="FILE", help="Key file with all rights."
-)
-@click.option("--ca", type=click.Path(path_type=Path), metavar="FILE", help="Certificate to trust, as PEM.")
-@click.option(
-    "--replicas", type=click.IntRange(1, 5), default=1, show_default=True, help="Copies of each stream."
-)
-def prepare_own(url: str, path: Path | None, ca: Path | None, replicas: int) -> None:
-    """Make the streams and queues of the fleet on a NATS server or cluster that you run yourself.
-
-    The server must have the output of 'remuda fleet config' and JetStream. Run it again after each change of
-    a key. New keys trust the certificate of --ca, or that of 'remuda fleet serve'.
-
-    \b
-    Example:
-      remuda fleet prepare --url tls://n1:4222,tls://n2:4222,tls://n3:4222 --replicas 3
-    """
-    need_extra()
-    from remuda.fleet.hub import Hub, prepare, remove_revoked
-    from remuda.fleet.hub_folder import HubFolder
-    from remuda.fleet.membership import Membership, check_url, read_key
-
-    folder, servers = HubFolder.default(), check_url(url)
-    key = read_key(path) if path is not None else folder.admin().key
-    trusted = ca.read_text() if ca is not None else None
-    if trusted is not None:
-        key = dataclasses.replace(key, ca=trusted)
-
-    async def make() -> None:
-        hub = await Hub.connect(Membership(key, servers, ""))
-        try:
-            await prepare(hub, folder.key_records(), replicas)
-            await remove_revoked(hub, folder.key_records())
-        finally:
-            await hub.close()
-
-    asyncio.run(make())
-    folder.use_cluster(servers, replicas, trusted)
-    echo(f"the streams are ready; join with 'remuda fleet join {servers} --key FILE'")
-
-
-@keys.command("revoke", short_help="Make a key invalid.")
-@click.argument("name")
-def revoke(name: str) -> None:
-    """Make the key of NAME invalid, disconnect it, and list its sessions no more.
-
-    Messages for it wait, for a new key with this name. On servers of your own it is valid until they have the
-    output of 'remuda fleet config'.
-
-    \b
-    Example:
-      remuda fleet keys revoke build7
-    """
-    need_extra()
-    from remuda.fleet.hub_folder import HubFolder
-
-    folder = HubFolder.default()
-    folder.revoke(name)
-    echo(f"revoked the key of {name}")
-    if _can_reach(folder):
-        try:
-            asyncio.run(_remove_revoked(folder))
-        except RemudaError as error:
-            complain(f"its sessions are still listed: {error}")
-
-
-async def _remove_revoked(folder: HubFolder) -> None:
-    from remuda.fleet.hub import Hub, remove_revoked
-
-    hub = await Hub.connect(folder.admin())
-    try:
-        await remove_revoked(hub, folder.key_records())
-    finally:
-        await hub.close()
+command.add_command(fleet_keys.keys)
+command.add_command(fleet_keys.config)
+command.add_command(fleet_keys.prepare_own)
 
 
 # ── this machine ──
@@ -482,121 +254,6 @@ def _tell_boss() -> None:
         complain("the boss is not running, and it is what connects; start it with 'remuda boss up --detach'")
 
 
-@command.command("status", short_help="List the hosts, and who can be reached.")
-@json_option
-def status(as_json: bool) -> None:
-    """Show this machine's connection to the hub, and all hosts. Exits with 7 if the boss is not running.
-
-    \b
-    Examples:
-      remuda fleet status
-      remuda fleet status --json | jq -r '.hosts[] | select(.reachable | not) | .name'
-    """
-    document = BossClient().get("fleet")
-    if as_json:
-        print_json(document)
-        return
-    now = time.time()
-    ago = show_duration(max(0.0, now - document["since"]))
-    fields = [("this machine", f"{document['name']} ({', '.join(document['roles'])})")]
-    if document["connected"]:
-        latency = document["latency"]
-        took = f", answers in {1000 * latency:.1f} ms" if latency is not None else ""
-        fields.append(("hub", f"{document['url']}, connected for {ago}{took}"))
-    else:
-        fields.append(("hub", style(f"{document['url']}, not connected for {ago}", fg="red")))
-        fields.append(("why", str(document["error"] or "it does not answer")))
-    fields += [("problem", f"{name}: {why}") for name, why in sorted(document.get("problems", {}).items())]
-    if document.get("events_waiting"):
-        fields.append(("to report", f"{document['events_waiting']} events that the hub has not got"))
-    fields += [("refused", _refusal(one, now)) for one in document.get("refusals", ())]
-    print_fields(fields)
-    if document["hosts"]:
-        echo()
-        names = ("HOST", "STATE", "SESSIONS", "ROLES", "VERSION", "NOTE")
-        print_table(names, [_row(one, now) for one in document["hosts"]])
-
-
-@command.command("events", short_help="Print what happened on other hosts.")
-@click.option("-n", "--last", type=click.IntRange(1, 5000), default=20, show_default=True, help="Print N.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what happens from now on.")
-@click.option("--host", metavar="HOST", help="Only this host.")
-@json_option
-def events(last: int, follow: bool, host: str | None, as_json: bool) -> None:
-    """Print the last events of other hosts: prompts, stops, permission requests, ends.
-
-    They are in the order of each host, and also from a time when that host was cut off. With --json, one
-    document for each line.
-
-    \b
-    Examples:
-      remuda fleet events
-      remuda fleet events --follow --host build7
-    """
-    from datetime import datetime
-
-    boss = BossClient(timeout=2 * _EVENTS_WAIT)
-    document = boss.get("fleet", "events", limit=last if host is None else 5000)
-    listed = [one for one in document["events"] if host in (None, one["host"])][-last:]
-    while True:
-        for one in listed:
-            if as_json:
-                echo(dump_json(one))
-                continue
-            at = datetime.fromtimestamp(one["at"]).strftime("%Y-%m-%d %H:%M:%S")
-            what = f"{one['lost']} events were lost" if one["kind"] == "gap" else one["kind"]
-            echo(f"{at}  {one['host']}/{one['name'] or one['session'][:8]}  {what}")
-        if not follow:
-            return
-        document = boss.get("fleet", "events", after=document["position"], wait=_EVENTS_WAIT)
-        listed = [one for one in document["events"] if host in (None, one["host"])]
-
-
-@command.command("requests", short_help="List requests to any host.")
-@json_option
-def requests(as_json: bool) -> None:
-    """List the requests of 'remuda run --fleet' that were sent from here in the last day, the newest first.
-
-    \b
-    Example:
-      remuda fleet requests
-    """
-    listed = BossClient().get("fleet", "requests")["requests"]
-    if as_json:
-        print_json(listed)
-        return
-    now = time.time()
-    rows = []
-    for one in listed:
-        outcome = one["outcome"] or {}
-        error = outcome.get("error") or {}
-        how = "answered" if "result" in outcome else error.get("message") or one["state"]
-        age = show_duration(max(0.0, now - one["created"]))
-        rows.append((one["id"][:9], age, one["host"] or "", str(one["attempts"]), how))
-    print_table(("ID", "AGE", "HOST", "ATTEMPTS", "STATE"), rows)
-
-
-def _refusal(one: dict[str, Any], now: float) -> str:
-    whose = (
-        f"the {'revoked ' if one['revoked'] else ''}key of {one['key']}" if one["key"] else "an unknown key"
-    )
-    what = f", {one['what']} to '{one['subject']}'" if one["subject"] else ""
-    times = f", {one['count']} times" if one["count"] > 1 else ""
-    return f"{whose}, from {one['from']}{what}{times}, {show_duration(max(0.0, now - one['at']))} ago"
-
-
-def _row(host: dict[str, Any], now: float) -> tuple[str, ...]:
-    state = style("connected", fg="green")
-    if not host["reachable"]:
-        ago = show_duration(max(0.0, now - host["unreachable_since"]))
-        state = style(f"unreachable for {ago}", fg="red")
-    notes = [] if host["speaks"] else ["an older version: lists its sessions, takes no requests"]
-    if host["cannot"] and host["speaks"]:
-        notes.append(f"an older version: does not offer {', '.join(host['cannot'])}")
-    if waiting := host.get("messages_waiting"):
-        notes.append(f"{waiting} message{'s wait' if waiting > 1 else ' waits'} for it at the hub")
-    if abs(host["clock_ahead"]) > 5:
-        notes.append(f"its clock is {show_duration(abs(host['clock_ahead']), precise=True)} ")
-        notes[-1] += "ahead" if host["clock_ahead"] > 0 else "behind"
-    roles = ", ".join(host.get("roles", ()))
-    return host["name"], state, str(host["sessions"]), roles, host["version"], "; ".join(notes)
+command.add_command(fleet_lists.status)
+command.add_command(fleet_lists.events)
+command.add_command(fleet_lists.requests)

@@ -483,7 +483,8 @@ command.add_command(
 def _install_hub(
     listen: str | None, name: str | None, no_join: bool, yes: bool, dry_run: bool, diff: bool
 ) -> None:
-    from .fleet import need_extra, read_address
+    from .fleet import read_address
+    from .fleet_keys import need_extra
 
     need_extra()
     from remuda.fleet.hub_folder import HubFolder
