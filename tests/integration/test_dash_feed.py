@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from queue import Queue
+from threading import Event
+
+import pytest
 
 from remuda.errors import SessionUnreachable
 from remuda.keeper.client import KeeperClient
@@ -41,6 +44,31 @@ def test_screen_feed_shows_each_change_and_at_the_end_the_last_screen_and_why(re
         while not (why := (shown := seen.get(timeout=PATIENCE))[1]):
             pass
     assert (shown[0], why) == (["the last screen"], "the session has ended with exit code 3")
+    feed.stop()
+
+
+def test_screen_feed_that_gets_the_last_output_with_the_end_says_how_it_ended(remuda: Commands) -> None:
+    remuda.start("ticker", "--", *PROGRAM)
+    seen: Seen = Queue()
+    shown, ended = Event(), Event()
+
+    def show(lines: list[str], why: str) -> None:
+        seen.put((lines, why))
+        if seen.qsize() == 2:  # it has read all that came before
+            shown.set()
+            ended.wait(PATIENCE)
+
+    feed = ScreenFeed("ticker", remuda.home / "sessions", show, list)
+    assert shown.wait(PATIENCE)
+    with KeeperClient.connect("ticker", remuda.home / "sessions") as client:
+        client.send(ClientConnection.subscribe() + ClientConnection.input(b"hello\r\r"))
+        assert client.wait_exit(PATIENCE) == 3
+        with pytest.raises(EOFError):  # then all others have been told
+            list(client.receive(PATIENCE))
+    ended.set()
+    while not (why := seen.get(timeout=PATIENCE)[1]):
+        pass
+    assert why == "the session has ended with exit code 3"
     feed.stop()
 
 

@@ -297,6 +297,11 @@ class KeeperClient:
             return b""  # also within a frame: a killed keeper may stop anywhere
 
     @property
+    def has_waiting(self) -> bool:
+        """Whether events wait that came with an answer. The socket says nothing of them."""
+        return bool(self._waiting)
+
+    @property
     def between_frames(self) -> bool:
         """True if no event and no part of a frame is pending."""
         return not self._waiting and self._connection.between_frames

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+import select
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from remuda.errors import RemudaError, SessionUnreachable
@@ -66,15 +67,17 @@ class KeeperProbe:
 
     # ── notices ──
 
-    def descriptors(self) -> list[int]:
-        """Return the descriptors that become readable when there is something to `take`."""
-        client = [] if self._client is None else [self._client.fileno()]
-        return client if self._notices < 0 else [*client, self._notices]
-
-    def take(self, ready: Sequence[int]) -> None:
-        """Read what has come. Raises `SessionUnreachable` when the keeper is gone."""
-        if self._client is not None and self._client.fileno() in ready:
-            self._receive(self._client)
+    def wait(self, seconds: float) -> None:
+        """Wait until something comes, and read it. Raises `SessionUnreachable` when the keeper is gone."""
+        client = self._client
+        if client is not None and client.has_waiting:  # came with the answer to a request
+            seconds = 0.0
+        wanted = [] if client is None else [client.fileno()]
+        if self._notices >= 0:
+            wanted.append(self._notices)
+        ready, _, _ = select.select(wanted, [], [], seconds)
+        if client is not None:
+            self._receive(client)
         if self._notices in ready:
             self._read_notices()
 

@@ -7,7 +7,6 @@ process.
 
 from __future__ import annotations
 
-import select
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -171,9 +170,8 @@ class TerminalCall:
 
     def _wait(self, probe: KeeperProbe) -> None:
         left = min(self._deadline - time.monotonic(), _POLL_INTERVAL)
-        ready, _, _ = select.select(probe.descriptors(), [], [], max(0.0, left))
         try:
-            probe.take(ready)
+            probe.wait(max(0.0, left))
         except SessionUnreachable:
             receipt = self._receipt()
             if receipt is None or not receipt.ended:

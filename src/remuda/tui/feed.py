@@ -140,6 +140,7 @@ class ScreenFeed:
         self._last = last
         self._stopped = False
         self._lines: list[str] = []
+        self._exit_code: int | None = None
         self._wake, self._waker = os.pipe()
         threading.Thread(target=self._run, name=f"screen of {name}", daemon=True).start()
 
@@ -178,7 +179,9 @@ class ScreenFeed:
                 self._show(self._lines, "")
                 if not select.select([self._wake], [], [], _SCREEN_GAP)[0]:
                     self._wait_for_output(client)
-        code = None if self._stopped else client.wait_exit(_END_TIMEOUT)
+        code = self._exit_code
+        if code is None and not self._stopped:
+            code = client.wait_exit(_END_TIMEOUT)
         if code is not None:
             return f"the session has ended with exit code {code}"
         return "its keeper has ended" if self._host is None or self._stopped else client.end_reason()
@@ -190,6 +193,9 @@ class ScreenFeed:
             for event in client.receive():
                 if isinstance(event, wire.OutputReceived | wire.RepaintReceived):
                     output_bytes += len(event.data)
+                elif isinstance(event, wire.ExitReceived):
+                    self._exit_code = event.code
+                    raise EOFError
             if not output_bytes and self._wake in select.select([client.fileno(), self._wake], [], [])[0]:
                 return
         client.send(ClientConnection.ack(output_bytes))
