@@ -88,7 +88,9 @@ async def _codex(argv: list[str], loss: _Loss) -> None:
             async def calls() -> None:
                 async for data in client:
                     message = json.loads(data)
-                    what = loss.next() if message.get("method") == "turn/start" else ""
+                    # The terminal makes turns too, for a title.
+                    is_prompt = "clientUserMessageId" in message.get("params", ())
+                    what = loss.next() if is_prompt else ""
                     if what == "call":
                         loss.happened()
                         continue
