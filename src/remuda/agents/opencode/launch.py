@@ -7,8 +7,11 @@
 from __future__ import annotations
 
 import os
+import random
 import re
+import socket
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -27,6 +30,9 @@ _SESSION = ("-s", "--session")
 _CONTINUE = ("-c", "--continue")
 _SERVER_FLAGS = ("--pure", "--print-logs")
 _SETTINGS_VARIABLE = "OPENCODE_CONFIG_CONTENT"
+_PORTS = range(20_000, 32_000)
+"""Below those that a system gives to connections."""
+_PORT_TRIES = 20
 _PASSWORD_VARIABLE = "OPENCODE_SERVER_PASSWORD"  # noqa: S105  # its name, not its value
 
 
@@ -112,9 +118,21 @@ def server_environment(context: LaunchContext, settings: Mapping[str, Any]) -> d
 def make_companion(context: LaunchContext, skip: int) -> Companion:
     """Return the server's process. `skip`: how many words start the program."""
     words = read_words(context.argv[skip:])
-    port = ServerAddress.read(context.call.url).port if context.call is not None else 0
+    port = ServerAddress.read(context.call.url).port if context.call is not None else _choose_port()
     argv = [*context.argv[:skip], "serve", "--hostname", "127.0.0.1", "--port", str(port), *words.server]
     return Companion(argv, server_environment(context, words.settings))
+
+
+def _choose_port() -> int:
+    """Return a port that no one else will take while the server is down: its terminal knows only this one.
+
+    By itself opencode takes 4096, and so would the next session then. 0 if all that were tried are taken.
+    """
+    for port in random.sample(_PORTS, _PORT_TRIES):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    return 0
 
 
 def find_address(context: LaunchContext, output: str, skip: int) -> str | None:
