@@ -126,7 +126,7 @@ def make_companion(context: LaunchContext, skip: int) -> Companion:
 def _choose_port() -> int:
     """Return a port that no one else will take while the server is down: its terminal knows only this one.
 
-    By itself opencode takes 4096, and so would the next session then. 0 if all that were tried are taken.
+    By itself opencode takes 4096, and so would the next session then. 0 if none was found free.
     """
     for port in random.sample(_PORTS, _PORT_TRIES):
         with socket.socket() as probe, suppress(OSError):
