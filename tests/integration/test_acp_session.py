@@ -244,6 +244,7 @@ def test_kill_before_the_agent_reported_anything_leaves_the_prompt_unrepeated(st
 
 def test_prompt_that_never_reached_the_agent_is_sent_by_the_next_session(stage: Stage) -> None:
     post = stage.start()
+    post.watcher.settled("idle")
     terminal = Process(json.loads(post.kept.paths.record.read_text())["child_pid"])
     terminal.signal(signal.SIGSTOP)
     message = post.put_until("hello", "written")

@@ -97,7 +97,8 @@ class Bench:
         return paused(self.boss, name)
 
     def row(self) -> dict[str, Any]:
-        (row,) = self.boss.client.get("budget")["limits"]
+        """No limit is listed while there is no session that it holds."""
+        (row,) = until(lambda: self.boss.client.get("budget")["limits"], "a limit that holds a session")
         return dict(row)
 
     def until_used(self, amount: float) -> None:

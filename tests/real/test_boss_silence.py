@@ -13,7 +13,7 @@ from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 from support.boss import RunningBoss
 from support.commands import Commands
-from support.keeper import Start, until
+from support.keeper import Start, until, until_equal
 from support.pane_agent import AgentPane, install_hooks
 from support.real_sessions import keep
 from support.tmux_attention import TmuxBench
@@ -55,7 +55,7 @@ def test_agent_in_a_pane_that_hangs_is_in_the_queue_until_it_goes_on(
         assert (hung["session"]["pane"], hung["session"]["state"]) == (pane.id, "hung")
         assert hung["detail"]["quiet"] >= 3
         assert "hung: silent for " in remuda("queue").out
-    assert item(boss, "stopped")["message"] == "REPLY#1 to: are you there"
+    until_equal(lambda: item(boss, "stopped")["message"], "REPLY#1 to: are you there", "its answer")
 
 
 def test_kept_agent_that_hangs_is_in_the_queue_until_it_goes_on(
@@ -68,4 +68,4 @@ def test_kept_agent_that_hangs_is_in_the_queue_until_it_goes_on(
         watcher.paste("are you there")
         gate.wait_reached()
         assert item(boss, "hung")["session"]["name"] == "c"
-    assert item(boss, "stopped")["message"] == "REPLY#1 to: are you there"
+    until_equal(lambda: item(boss, "stopped")["message"], "REPLY#1 to: are you there", "its answer")
