@@ -16,7 +16,7 @@ LINUX := $(filter Linux,$(shell uname -s))
 OTHERS := $(if $(OLDER),codex opencode copilot)
 OLDER_IN_SOAK := $(if $(OLDER),2.1.197 2.1.240 2.1.280 2.1.300 2.1.315 2.1.324)
 
-.PHONY: setup system-packages demo quick test soak versions lint type docs reference screenshots bench audit coverage format clean
+.PHONY: setup system-packages demo quick test soak pauses versions lint type docs reference screenshots bench audit coverage format clean
 
 setup: $(STAMP)
 
@@ -60,6 +60,12 @@ soak: setup system-packages
 	$(if $(OTHERS),$(BIN)/python -m remuda.testing.real_cli fetch $(OTHERS))
 	$(if $(OLDER),$(MAKE) versions)
 	REMUDA_SOAK=1 $(OFFLINE) $(BIN)/python -m pytest -m "soak or hypothesis" -n 2 --timeout 3600
+
+# All but the unit tests, with random pauses in the event loops of keepers, bosses and pools: rare orders come often.
+pauses: setup system-packages
+	$(BIN)/python -m remuda.testing.real_cli fetch
+	$(if $(OTHERS),$(BIN)/python -m remuda.testing.real_cli fetch $(OTHERS))
+	PYTHONPATH=$(CURDIR)/tests/pauses $(OFFLINE) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/unit
 
 # What holds on which version of Claude Code: runs on each, records the results, and writes docs/reference/versions.md.
 versions: setup system-packages
