@@ -14,7 +14,7 @@ from remuda.testing.loopback_model import LoopbackModel
 from remuda.testing.real_cli import RealCli
 from support.boss import RunningBoss
 from support.commands import Commands
-from support.keeper import Start, until
+from support.keeper import Start, until, until_equal
 from support.messages import CHAIN, Post, choose_trust, prompts, stages
 from support.pane_agent import AgentPane, install_hooks
 from support.real_sessions import PLAN, QUESTION, MakeCli, hurried, keep
@@ -47,6 +47,11 @@ def proof_of(boss: RunningBoss, number: str) -> dict[str, Any]:
     return proof if "ran" in proof else {}
 
 
+def what_for(boss: RunningBoss) -> list[str]:
+    """What those in the queue wait for, which may be known a moment after that they do."""
+    return [one["detail"].get("waiting_for", "") for one in boss.waiting()]
+
+
 def test_kept_session_at_its_trust_dialog_is_in_the_queue_until_it_is_answered(
     make_cli: MakeCli, start: Start, boss: RunningBoss
 ) -> None:
@@ -57,14 +62,14 @@ def test_kept_session_at_its_trust_dialog_is_in_the_queue_until_it_is_answered(
         return [(one["session"]["name"], one["reason"], one["message"]) for one in boss.waiting()]
 
     until(lambda: shown() == [(kept.spec.name, "question", "")], "its place in the queue")
-    assert boss.waiting()[0]["detail"]["waiting_for"] == "trust dialog"
+    until_equal(lambda: what_for(boss), ["trust dialog"], "what it waits for")
     choose_trust(Post(kept))
 
     def states() -> list[tuple[str, str]]:
         return [(one["name"], one["state"]) for one in boss.client.get("sessions")["sessions"]]
 
     until(lambda: states() == [(kept.spec.name, "started")], "its start")
-    assert shown() == []
+    until(lambda: shown() == [], "the end of the question")
 
 
 def test_session_whose_command_opened_a_dialog_is_in_the_queue_until_it_is_closed(
@@ -74,7 +79,7 @@ def test_session_whose_command_opened_a_dialog_is_in_the_queue_until_it_is_close
     post = Post(keep(start, cli, "--permission-mode", "default"))
     post.run("/cost", command=True)
     until(lambda: [one["reason"] for one in boss.waiting()] == ["question"], "its place in the queue")
-    assert boss.waiting()[0]["detail"]["waiting_for"] == "dialog open"
+    until_equal(lambda: what_for(boss), ["dialog open"], "what it waits for")
     post.watcher.press(b"\x1b")
     until(lambda: boss.waiting() == [], "its end")
 
@@ -96,7 +101,7 @@ def test_plan_dialog_is_in_the_queue_and_is_not_answered_by_a_message(
 
     until(lambda: hook().startswith("Notification"), "the notification, which is the last hook")
     assert post.client.describe()["state"] == "waiting_permission"
-    assert [one["reason"] for one in boss.waiting()] == ["plan"]
+    until_equal(lambda: [one["reason"] for one in boss.waiting()], ["plan"], "its place in the queue")
     assert stages(post.trace(waiting)) == ["accepted"]
     post.watcher.press(b"\x1b")
     assert stages(post.ended(waiting)) == CHAIN

@@ -19,7 +19,7 @@ from remuda.testing.real_cli import RealCli
 from remuda.testing.scripted_agent.probe import Probe, whole_records
 from support.boss import RunningBoss
 from support.commands import Commands
-from support.keeper import until
+from support.keeper import until, until_equal
 from support.messages import prompts
 from support.pane_agent import AgentPane, install_hooks
 from support.real_sessions import PLAN, QUESTION, MakeCli, hurried
@@ -251,7 +251,7 @@ def test_session_keeps_its_id_when_resumed_and_gets_another_when_cleared_or_fork
     begun = first.session("stopped")["id"]
     first.prompt("/clear")
     until(lambda: first.session("started")["id"] != begun, "another conversation in its pane")
-    assert boss.waiting() == []
+    until(lambda: boss.waiting() == [], "an empty queue")
     first.prompt("hello again")
     cleared = first.session("stopped")["id"]
     fork = panes(*MANUAL, "--resume", cleared, "--fork-session", "and here")
@@ -259,8 +259,10 @@ def test_session_keeps_its_id_when_resumed_and_gets_another_when_cleared_or_fork
     assert len({begun, cleared, forked}) == 3
     again = panes(*MANUAL, "--resume", begun, "and there")
     assert again.session("stopped")["id"] == begun
-    waiting = {one["session_id"]: one["session"]["pane"] for one in boss.waiting()}
-    assert waiting == {cleared: first.id, forked: fork.id, begun: again.id}
+    expected = {cleared: first.id, forked: fork.id, begun: again.id}
+    until_equal(
+        lambda: {one["session_id"]: one["session"]["pane"] for one in boss.waiting()}, expected, "all"
+    )
 
 
 def test_reply_of_many_lines_reaches_the_model_as_it_is(

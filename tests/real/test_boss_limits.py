@@ -55,8 +55,13 @@ def test_usage_limit_of_a_plan_is_waited_for_to_its_end_and_shown(
     assert (found["messages"], found["sessions"]) == (2, [post.kept.name])
     assert reset - 1 < found["until"] < reset + 66
     assert found["reason"].startswith("You've hit your limit · resets ")
-    (item,) = until(lambda: [one for one in boss.waiting() if one["reason"] == "limited"], "the queue")
-    assert reset - 60 <= item["detail"]["until"] <= reset
+
+    def known_end() -> float:
+        """The queue may have the session before it has the end of the limit."""
+        limited = [one["detail"] for one in boss.waiting() if one["reason"] == "limited"]
+        return float(limited[0].get("until", 0)) if limited else 0.0
+
+    assert reset - 60 <= until(known_end, "the end of the limit in the queue") <= reset
     (account,) = (home / "accounts").glob("*.json")
     account.write_text(json.dumps({"until": time.time() + 1, "reason": "almost over"}))
     assert post.ended(behind).stage == "acked"

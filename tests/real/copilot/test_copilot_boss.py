@@ -37,9 +37,9 @@ def test_queue_stop_and_permission_of_a_session_without_a_keeper(
     assert hooks.exists()
     boss.start()
 
-    def item(reason: str) -> dict[str, Any]:
+    def item(reason: str, text: str = "") -> dict[str, Any]:
         found = [one for one in boss.waiting() if one["session"]["agent"] == "copilot"]
-        return found[0] if found and found[0]["reason"] == reason else {}
+        return found[0] if found and found[0]["reason"] == reason and text in found[0]["message"] else {}
 
     with copilot.open_terminal() as terminal:
         terminal.wait_for(b"open sidebar")
@@ -47,8 +47,7 @@ def test_queue_stop_and_permission_of_a_session_without_a_keeper(
         stopped = until(lambda: item("stopped"), "the stop in the queue")
         assert stopped["session"]["cwd"] == str(copilot.project)
         terminal.write(b"\x1b[200~" + shell("touch asked").encode() + b"\x1b[201~\r")
-        asked = until(lambda: item("permission"), "the request in the queue")
-        assert "touch asked" in asked["message"]
+        until(lambda: item("permission", "touch asked"), "the request in the queue")
         assert "answer it in its terminal" in commands("queue").out
         terminal.wait_for(b"Do you want to run")
         terminal.write(b"\r")
