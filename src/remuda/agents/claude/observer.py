@@ -143,6 +143,11 @@ class ClaudeObserver:
     def _registry_waiting(self) -> bool:
         return self._registry_status == "waiting"
 
+    @property
+    def _registry_rests(self) -> bool:
+        """Return whether the registry has reported rest since the last prompt that a hook reported."""
+        return self._registry_rests_at > self._prompted_at
+
     def _hook_votes(self, event: AgentEvent, report: Report, at: float) -> list[Vote]:  # noqa: C901
         """Return the votes of an event of a hook."""
         match event:
@@ -200,9 +205,7 @@ class ClaudeObserver:
     def _text_shown(self, report: Report, at: float) -> list[Vote]:
         # It may come after the tool that it announces, and after the end of its own turn: after its Stop or,
         # without a Stop, after the registry's report (seen in some of ten turns, 2.1.325).
-        if self._stopped or self._tools or self._registry_waiting:
-            return []
-        if self._registry_rests_at > self._prompted_at:
+        if self._stopped or self._tools or self._registry_waiting or self._registry_rests:
             return []
         self._text_at = at
         return [_hook(State.STREAMING, at, report.name)]
@@ -314,7 +317,8 @@ class ClaudeObserver:
         if tokens is None and before is not None:
             return [Vote(Source.SCREEN, State.IDLE, at, "no spinner", _NOT_WAITING)]
         growing = tokens is not None and before is not None and tokens > before
-        if not growing or self._stopped or self._tools:
+        # The screen may still show the spinner after the registry has reported the end.
+        if not growing or self._stopped or self._tools or self._registry_rests:
             return []
         return [Vote(Source.SCREEN, State.STREAMING, at, f"{tokens} tokens", WORKING - {State.THINKING})]
 

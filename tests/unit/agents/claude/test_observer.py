@@ -541,6 +541,21 @@ def test_tokens_after_the_stop_change_nothing(at_work: Watched) -> None:
     assert at_work.state() is State.IDLE
 
 
+def test_tokens_on_the_screen_after_the_registry_reported_rest_change_nothing(watched: Watched) -> None:
+    """Without hooks no later report would correct that: no message was delivered any more."""
+    watched.screen(COMPOSER)
+    for tokens in (5, 41):
+        watched.registry("busy")
+        watched.screen([f"✻ Thinking… (1s · ↓ {tokens} tokens)"])
+        watched.screen([f"✻ Thinking… (2s · ↓ {tokens + 1} tokens)"])
+        assert watched.state() is State.STREAMING
+        watched.registry("idle")
+        watched.title("✳ Claude Code")
+        watched.screen([f"✻ Thinking… (2s · ↓ {tokens + 9} tokens)"])
+        watched.screen(COMPOSER)
+        assert (watched.state(), watched.evidence.dissent()) == (State.IDLE, [])
+
+
 def test_dialog_on_the_screen_is_reported_once_and_when_closed(at_work: Watched) -> None:
     assert [vote.detail for vote in at_work.screen(DIALOG)] == ["dialog"]
     assert at_work.state() is State.WAITING_ANSWER
