@@ -88,8 +88,9 @@ async def _codex(argv: list[str], loss: _Loss) -> None:
             async def calls() -> None:
                 async for data in client:
                     message = json.loads(data)
-                    # The terminal makes turns too, for a title.
-                    is_prompt = "clientUserMessageId" in message.get("params", ())
+                    params = message.get("params") or {}
+                    # The terminal makes turns too, for a title, without an id of ours.
+                    is_prompt = str(params.get("clientUserMessageId")).startswith("m")
                     what = loss.next() if is_prompt else ""
                     if what == "call":
                         loss.happened()
